@@ -1,0 +1,159 @@
+"""What an attention computation is made of: the one vocabulary that both readers fill.
+
+Every attention computation has the same anatomy, however it is written::
+
+    projections → split into heads → scores (q·kᵀ) → scale → mask/bias → softmax → dropout
+                → value product (context) → merge → output projection
+
+A `Site` is one such computation; it is made of `Step`s in the order in which data flows. The lint reader
+fills a site from source, the probe from a run; a gotcha that only looks at a site works for both.
+What a reader could not find out stays ``None`` or empty: unknown is never a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from attn_guard.findings import Location
+
+
+class StepKind(StrEnum):
+    """What a step does to the tensor that flows through it."""
+
+    PROJECTION = "projection"
+    SPLIT = "split"
+    NORM = "norm"
+    SCORES = "scores"
+    SCALE = "scale"
+    BIAS = "bias"
+    MASK = "mask"
+    SOFTMAX = "softmax"
+    DROPOUT = "dropout"
+    CONTEXT = "context"
+    MERGE = "merge"
+    OUTPUT = "output"
+
+
+class Stage(StrEnum):
+    """Which tensor of the anatomy a step works on."""
+
+    QUERY = "query"
+    KEY = "key"
+    VALUE = "value"
+    SCORES = "scores"
+    WEIGHTS = "weights"
+    CONTEXT = "context"
+
+
+class Size(StrEnum):
+    """The sizes of a site that a scale can be made of."""
+
+    HEAD_DIM = "head_dim"
+    D_MODEL = "d_model"
+    HEADS = "heads"
+    KEYS = "keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """What the scores are multiplied by: ``size ** power``, a number, or both when both are known.
+
+    ``value`` is None when only the form is known (source), ``size`` is None when the number matches no
+    size. ``text`` is the expression or attribute that states it ("self.scale"), "" when none does.
+    """
+
+    value: float | None = None
+    size: Size | None = None
+    power: float | None = None
+    text: str = ""
+
+    @property
+    def is_one(self) -> bool:
+        return self.size is None and self.value is not None and abs(self.value - 1.0) < 1e-6
+
+    @property
+    def is_right(self) -> bool:
+        """1/√d_k, Vaswani et al. 2017, section 3.2.1."""
+        return self.size is Size.HEAD_DIM and self.power == -0.5
+
+    def __str__(self) -> str:
+        form = f"{self.size}**{self.power:g}" if self.size and self.power is not None else self.text
+        number = f"{self.value:.4g}" if self.value is not None else ""
+        return " = ".join(part for part in (form, number) if part) or "unknown"
+
+
+ONE = Factor(value=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of a site.
+
+    ``shape`` is the shape it gives, where known. ``factor`` is set on SCALE steps. On MASK steps ``fill`` is
+    the number that blocked scores get (or that is added to them), 0.0 for ``scores * mask``; None if unknown.
+    ``used`` is False when the step's result never reaches the output. ``scrambles`` is set on SPLIT and MERGE
+    steps that mix positions or heads, and says how.
+    """
+
+    kind: StepKind
+    stage: Stage
+    location: Location
+    shape: tuple[int, ...] | None = None
+    text: str = ""
+    factor: Factor | None = None
+    fill: float | None = None
+    used: bool = True
+    scrambles: str = ""
+
+
+@dataclass(frozen=True)
+class Site:
+    """One attention computation, as far as a reader could recover it.
+
+    ``scale`` is the product of all factors between the projections and the softmax (None: unknown).
+    ``normalised`` says that query or key pass a norm after their projection, or that the scale is a learned
+    temperature: then the size of the scores is bounded some other way and 1/√d_k is not expected.
+    ``causal`` says whether every query depends on no later key (None: unknown); ``cross`` whether queries and
+    keys come from different tensors. ``sizes`` holds the numbers a run shows.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    scale: Factor | None = None
+    normalised: bool = False
+    cross: bool | None = None
+    causal: bool | None = None
+    sizes: Mapping[Size, int] = field(default_factory=dict)
+
+    def find(self, kind: StepKind, *stages: Stage) -> tuple[Step, ...]:
+        """The steps of a kind whose result is used, in the order of the flow."""
+        return tuple(
+            step for step in self.steps if step.kind is kind and step.used and (not stages or step.stage in stages)
+        )
+
+    def before_softmax(self, kind: StepKind) -> tuple[Step, ...]:
+        return self.find(kind, Stage.QUERY, Stage.KEY, Stage.SCORES)
+
+    def after_softmax(self, kind: StepKind) -> tuple[Step, ...]:
+        return self.find(kind, Stage.WEIGHTS, Stage.CONTEXT)
+
+    def dropped(self, kind: StepKind) -> tuple[Step, ...]:
+        """The steps of a kind whose result is thrown away."""
+        return tuple(step for step in self.steps if step.kind is kind and not step.used)
+
+    @property
+    def scores(self) -> Step | None:
+        return self._only(StepKind.SCORES)
+
+    @property
+    def softmax(self) -> Step | None:
+        return self._only(StepKind.SOFTMAX)
+
+    @property
+    def context(self) -> Step | None:
+        return self._only(StepKind.CONTEXT)
+
+    def _only(self, kind: StepKind) -> Step | None:
+        return next(iter(self.find(kind)), None)

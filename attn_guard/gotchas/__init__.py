@@ -1,0 +1,77 @@
+"""The gotchas: one file per mistake, which holds its text, its lint check and its probe check.
+
+A gotcha file has a docstring (its documentation page), a constant ``GOTCHA`` and one or more of
+
+``check(site)``
+    a statement about an anatomy (`attn_guard.anatomy.Site`) that holds however the site was recovered;
+    both readers use it;
+``lint(function)``
+    what only source can show (`attn_guard.lint.function.Function`);
+``probe(xray)``
+    what only a run can show (`attn_guard.probe.xray.XRay`).
+
+Each yields `Finding`s, made with ``GOTCHA.at(...)``. Adding a gotcha is adding such a file, and its broken and
+fixed twin in ``examples/``; `attn_guard.gotchas.registry` finds it and refuses one that is incomplete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from attn_guard.findings import Detector, Finding, Location, Severity
+
+if TYPE_CHECKING:
+    from attn_guard.anatomy import Step
+
+__all__ = ["Gotcha"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gotcha:
+    """One mistake in attention code.
+
+    ``summary`` is the default message of its findings and ``fix`` their default help line. ``preview`` names
+    the detectors that only run with ``--preview`` because their precision is not proven yet.
+    """
+
+    code: str
+    name: str
+    summary: str
+    fix: str
+    severity: Severity = Severity.ERROR
+    preview: tuple[Detector, ...] = ()
+
+    def at(
+        self,
+        place: Step | Location,
+        message: str = "",
+        *,
+        severity: Severity | None = None,
+        help: str = "",
+        related: tuple[Step | Location, str] | None = None,
+        expected: str = "",
+        found: str = "",
+        notes: tuple[str, ...] = (),
+        consequences: tuple[str, ...] = (),
+        leak_map: tuple[tuple[int, ...], ...] = (),
+    ) -> Finding:
+        """A finding of this gotcha at a step or location. ``related`` is a second place and its label."""
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=severity or self.severity,
+            message=message or self.summary,
+            location=_location(place),
+            help=help or self.fix,
+            related=((_location(related[0]), related[1]),) if related else (),
+            expected=expected,
+            found=found,
+            notes=notes,
+            consequences=consequences,
+            leak_map=leak_map,
+        )
+
+
+def _location(place: Step | Location) -> Location:
+    return place if isinstance(place, Location) else place.location
