@@ -1,0 +1,144 @@
+"""The table ``[tool.attn-guard]`` of pyproject.toml.
+
+[tool.attn-guard]
+paths = ["src"]                      # what is linted when nothing is named
+exclude = ["src/vendor", "*_pb2.py"]
+select = ["ATN"]                     # codes, or beginnings of codes
+ignore = ["ATN101"]
+preview = false
+per-file-ignores = { "tests/*" = ["ATN102"] }
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attn_guard.errors import UsageError
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding, Report
+
+TABLE = "tool.attn-guard"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a project asks for. ``root`` is the folder that its paths and patterns are relative to."""
+
+    root: Path
+    paths: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    preview: bool = False
+    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def excludes(self, path: Path) -> bool:
+        """Whether a file, or a folder above it, matches one of the ``exclude`` patterns."""
+        return any(self._matches(pattern, path) for pattern in self.exclude)
+
+    def apply(self, report: Report) -> Report:
+        """The report without what ``exclude`` and ``per-file-ignores`` silence; that goes to ``suppressed``."""
+        if not (self.exclude or self.per_file_ignores):
+            return report
+        silenced = [finding for finding in report.findings if self._silences(finding)]
+        kept = tuple(finding for finding in report.findings if finding not in silenced)
+        return replace(report, findings=kept, suppressed=(*report.suppressed, *silenced))
+
+    def _silences(self, finding: Finding) -> bool:
+        path = Path(finding.location.path)
+        return self.excludes(path) or any(
+            finding.code.startswith(codes) and self._matches(pattern, path)
+            for pattern, codes in self.per_file_ignores.items()
+        )
+
+    def _matches(self, pattern: str, path: Path) -> bool:
+        """A pattern names a file or folder: by its path from the root, or, without a slash, by its name."""
+        try:
+            inside = path.resolve().relative_to(self.root.resolve())
+        except ValueError:
+            return False
+        pattern = pattern.rstrip("/")
+        places = [inside, *inside.parents][:-1]
+        return any(fnmatch(place.as_posix(), pattern) or fnmatch(place.name, pattern) for place in places)
+
+
+def load(start: Path) -> Config:
+    """The configuration for a run that starts in a folder: of the nearest pyproject.toml upwards that has the table.
+
+    Raises `UsageError` for an unknown key, a value of the wrong type, or a file that is not TOML.
+    """
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        table = _table(folder / "pyproject.toml")
+        if table is not None:
+            return _config(table, folder / "pyproject.toml")
+    return Config(root=start)
+
+
+def _table(file: Path) -> dict[str, Any] | None:
+    try:
+        text = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+    if b"attn-guard" not in text:  # most files; spares the start-up the TOML parser
+        return None
+    import tomllib
+
+    try:
+        table = tomllib.loads(text.decode()).get("tool", {}).get("attn-guard")
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{file}: not valid TOML: {error}") from None
+    if table is not None and not isinstance(table, dict):
+        raise UsageError(f"{file}: {TABLE} = {table!r}: expected a table")
+    return table
+
+
+def _config(table: Mapping[str, Any], file: Path) -> Config:
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in _KEYS:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_KEYS)}"
+            raise UsageError(f"{file}: [{TABLE}] has an unknown key {key!r}; {hint}")
+        read, expected = _KEYS[key]
+        try:
+            values[key.replace("-", "_")] = read(value)
+        except TypeError:
+            raise UsageError(f"{file}: [{TABLE}] {key} = {value!r}: expected {expected}") from None
+    return Config(root=file.parent, **values)
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise TypeError
+    return tuple(value)
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _ignores(value: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise TypeError
+    return {pattern: _strings(codes) for pattern, codes in value.items()}
+
+
+_KEYS: Mapping[str, tuple[Callable[[object], object], str]] = {
+    "paths": (_strings, 'a list of files and folders, such as ["src"]'),
+    "exclude": (_strings, 'a list of patterns, such as ["src/vendor", "*_pb2.py"]'),
+    "select": (_strings, 'a list of codes, such as ["ATN201"]'),
+    "ignore": (_strings, 'a list of codes, such as ["ATN201"]'),
+    "preview": (_boolean, "true or false"),
+    "per-file-ignores": (_ignores, 'a table of patterns and codes, such as { "tests/*" = ["ATN101"] }'),
+}
