@@ -144,6 +144,12 @@ class Site:
         return tuple(step for step in self.steps if step.kind is kind and not step.used)
 
     @property
+    def right_scale(self) -> Factor:
+        """1/√head_dim, with its value where the head dimension is known."""
+        head_dim = self.sizes.get(Size.HEAD_DIM)
+        return Factor(head_dim**-0.5 if head_dim else None, Size.HEAD_DIM, -0.5)
+
+    @property
     def scores(self) -> Step | None:
         return self._only(StepKind.SCORES)
 

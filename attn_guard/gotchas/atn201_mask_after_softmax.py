@@ -2,17 +2,19 @@
 
 What it does
 ------------
-Finds masks that are applied to attention weights (`masked_fill`, `where`, a product with a 0/1 mask) at sites where no mask
-is applied to the scores.
+Finds masks that are applied to attention weights (`masked_fill`, `where`, a product with a 0/1 mask) at sites where
+no mask is applied to the scores.
 
 Why is this bad
 ---------------
 The softmax has already shared the weight of 1 among all keys, blocked ones included. Zeroing some of them afterwards
-leaves rows that sum to less than one, and each weight that is left still depends on the blocked keys through the denominator: with a
-causal mask, the future leaks.
+leaves rows that sum to less than 1, and each weight that is left still depends on the blocked keys through the
+denominator: with a causal mask, the future leaks.
 
-Zeroing after the softmax as well as masking before it is fine. Masking and then dividing by the new row sum gives the right
-values, but underflows, and its gradient still sees the blocked keys; that is a warning.
+Zeroing after the softmax as well as masking before it is fine. Masking and then dividing by the new row sum gives the
+right values as long as nothing underflows: where a blocked key has by far the largest score, the weights of the
+others round to 0, and what is divided is 0 by 0. The gradient passes through the blocked keys as well. That form is a
+warning.
 
 Example
 -------
@@ -26,10 +28,14 @@ Use instead
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from attn_guard.anatomy import Site, StepKind
-from attn_guard.findings import Finding
+from attn_guard.anatomy import Site, Stage, Step, StepKind
+from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
 
 GOTCHA = Gotcha(
     code="ATN201",
@@ -40,6 +46,17 @@ GOTCHA = Gotcha(
 
 
 def check(site: Site) -> Iterator[Finding]:
-    late = site.after_softmax(StepKind.MASK)
-    if site.softmax is not None and late and not site.before_softmax(StepKind.MASK):
-        yield GOTCHA.at(late[0], related=(site.softmax, "normalised here"), consequences=("ATN214", "ATN212"))
+    late = site.find(StepKind.MASK, Stage.WEIGHTS)
+    if site.softmax is None or not late or site.before_softmax(StepKind.MASK):
+        return
+    normalised = (site.softmax, "normalised here")
+    if _renormalised(site, late[-1]):
+        message = "mask applied after the softmax, and the rows normalised once more"
+        yield GOTCHA.at(late[0], message, severity=Severity.WARNING, related=normalised)
+    else:
+        yield GOTCHA.at(late[0], related=normalised, consequences=("ATN212", "ATN214"))
+
+
+def _renormalised(site: Site, mask: Step) -> bool:
+    following = site.steps[site.steps.index(mask) + 1 :]
+    return any(step.kind is StepKind.NORM and step.stage is Stage.WEIGHTS and step.used for step in following)

@@ -1,0 +1,78 @@
+"""A mask whose result nobody uses.
+
+What it does
+------------
+Finds masked scores or weights that are computed and thrown away: `scores.masked_fill(...)` as a statement of its own,
+a result bound to a name that is never read, or scores that are masked only after the softmax has read them.
+
+Why is this bad
+---------------
+`masked_fill`, `where` and `*` return a new tensor and leave the one they are called on as it was; only the forms with
+an underscore (`masked_fill_`) write in place. A dropped result means that every query sees every key: the future in a
+decoder, the padding in a batch. Shapes, speed and the training curve look as they should, since a leak makes the task
+easier.
+
+Where another mask of the same site does take effect, the dropped one may be dead code, and this is only a remark. Do
+not revive such a statement without a look at what its mask means: it may be the inverse of what is wanted.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.anatomy import Site, Stage, Step, StepKind
+from attn_guard.findings import Severity
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+
+GOTCHA = Gotcha(
+    code="ATN202",
+    name="mask-without-effect",
+    summary="result of the mask is thrown away; no key is blocked",
+    fix="keep the result: scores = scores.masked_fill(...)",
+)
+
+
+def check(site: Site) -> Iterator[Finding]:
+    effective = next(iter(site.find(StepKind.MASK)), None)
+    for mask in site.dropped(StepKind.MASK):
+        if effective:
+            yield GOTCHA.at(
+                mask,
+                "result of this mask is unused",
+                severity=Severity.INFO,
+                help="delete the statement, if the other mask blocks all that it should",
+                related=(effective, "the mask that takes effect"),
+            )
+        else:
+            yield _without_effect(site, mask)
+
+
+def _without_effect(site: Site, mask: Step) -> Finding:
+    softmax = site.softmax
+    consequences = ("ATN212", "ATN214")
+    if softmax and mask.stage is Stage.SCORES and _below(mask, softmax):
+        return GOTCHA.at(
+            mask,
+            "scores are masked after the softmax has read them; no key is blocked",
+            help="move the mask before the softmax",
+            related=(softmax, "softmax over the unmasked scores"),
+            consequences=consequences,
+        )
+    fix = "mask the scores before the softmax, and keep the result" if mask.stage is Stage.WEIGHTS else ""
+    return GOTCHA.at(mask, help=fix, consequences=consequences)
+
+
+def _below(step: Step, other: Step) -> bool:
+    return step.location.path == other.location.path and step.location.line > other.location.line

@@ -1,0 +1,81 @@
+"""A mask whose fill is not far below every score.
+
+What it does
+------------
+Finds masks that give blocked scores a number which real scores can reach: 0, 1e-9 or -1e-12 (mostly meant as -1e9),
+-10, `+inf`, or a product `scores * mask`, which leaves 0. Reports weaker doubts, too: a fill between -50 and -20 is a
+warning; one between -1e4 and -50 (Swin's -100, the -1e4 of early GPT-2) is a remark.
+
+Why is this bad
+---------------
+The softmax gives a key exp(score) in relation to the others. A blocked key with a score of 0 keeps exp(0) = 1, as
+much as any ordinary key: there is no mask. At -10 it keeps up to a few hundred-thousandths of an ordinary key's
+weight, and all of it once training has made the scores as large as the fill. Scores below -1e4 have been seen in
+trained models, whose queries then looked at the future, with a perfect loss and useless samples.
+
+`float("-inf")` has exactly no weight, in every dtype. A row in which every key is blocked then gives NaN; where such
+rows occur, `torch.finfo(scores.dtype).min`, applied once, keeps them finite.
+
+The fill of a mask that only the run knows is measured by the probe: a leak at the module's own scores is an error.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.anatomy import Site, Stage, Step, StepKind
+from attn_guard.findings import Severity
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+
+GOTCHA = Gotcha(
+    code="ATN203",
+    name="weak-mask-fill",
+    summary="mask fill is not far below every score; blocked keys keep weight",
+    fix='fill with float("-inf"), or once with torch.finfo(scores.dtype).min',
+)
+
+ORDINARY = -20.0
+LARGE = -50.0
+EXTREME = -1e4
+
+
+def check(site: Site) -> Iterator[Finding]:
+    for mask in site.find(StepKind.MASK, Stage.SCORES):
+        if mask.fill is None or _completed(site, mask):
+            continue
+        severity, message = _judge(mask.fill)
+        if severity:
+            leaks = ("ATN212", "ATN214") if severity is Severity.ERROR else ()
+            yield GOTCHA.at(
+                mask, message, severity=severity, expected="-inf", found=f"{mask.fill:g}", consequences=leaks
+            )
+
+
+def _judge(fill: float) -> tuple[Severity | None, str]:
+    if fill > ORDINARY:
+        return Severity.ERROR, f"mask fill {fill:g} is not below ordinary scores; blocked keys keep weight"
+    if fill > LARGE:
+        return Severity.WARNING, f"mask fill {fill:g} is within reach of large scores"
+    if fill >= EXTREME:
+        return Severity.INFO, f"mask fill {fill:g} holds only while all scores stay far above it"
+    return None, ""
+
+
+def _completed(site: Site, mask: Step) -> bool:
+    """``scores * mask`` is only the first half of ``scores * mask + (1 - mask) * -1e9``."""
+    following = site.steps[site.steps.index(mask) + 1 :]
+    return mask.fill == 0.0 and any(
+        step.kind in (StepKind.MASK, StepKind.BIAS) and step.stage is Stage.SCORES and step.used for step in following
+    )

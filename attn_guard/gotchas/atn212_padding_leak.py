@@ -1,0 +1,49 @@
+"""Real tokens depend on padded ones.
+
+What it does
+------------
+Finds modules that promise to leave padding out and do not: the mask argument is accepted and never reaches the
+scores, or reaches only some of them.
+
+Why is this bad
+---------------
+The output for a sentence then depends on what it was batched with. The padding takes part of every row's weight, a
+short sentence beside a long one loses most; at inference with a batch of one the model sees another input than in
+training. Since padding is often a constant vector, the loss falls all the same.
+
+The probe replaces the padded positions by other values and compares the real positions bit for bit. It pads on the
+left and with holes inside, too: under a causal mask no real token ever sees the padding on its right, which hides the
+mistake. Outputs at the padded positions themselves are undefined and left out.
+
+It stays silent for modules that promise nothing about a mask: an encoder without one is no mistake by itself.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN212",
+    name="padding-leak",
+    summary="real tokens depend on padded ones",
+    fix="pass the padding mask on to the attention call, or fill the scores of padded keys with -inf",
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    yield from ()

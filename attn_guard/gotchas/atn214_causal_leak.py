@@ -1,0 +1,50 @@
+"""The output at a position depends on later inputs.
+
+What it does
+------------
+Finds modules that are meant to be causal and in which the output at position t changes when an input after t does.
+
+Why is this bad
+---------------
+A decoder is trained to predict the next token from those before it. If it can see that token, the task is to copy:
+the training and validation loss fall faster and further than they should, and generation, where there is no future to
+look at, is useless. A loss that is too good is often the only sign.
+
+Often there is a mask, but not on the path that runs: it is built only when a cache is set up, only when there is
+none, only together with a padding mask, or `is_causal=True` is left out of one call among several.
+
+The probe changes one input position at a time and draws which outputs follow. It reports where the future enters. A
+module that is called without the mask which its parent would supply is not causal and need not be: this is an error
+only where the module declares `@attn_guard.contract(causal=True)`, and a warning where that is inferred from a
+triangular mask or an `is_causal` of its own.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN214",
+    name="causal-leak",
+    summary="output depends on later positions",
+    fix="pass is_causal=True, or fill the scores with -inf where the key comes after the query",
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    yield from ()
