@@ -1,0 +1,241 @@
+"""The command line: arguments and exit codes only.
+
+0: clean. 1: something was found. 2: could not run. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from attn_guard import __version__
+from attn_guard.contract import MASK_MEANINGS
+from attn_guard.errors import UsageError
+from attn_guard.report import FORMATS
+from attn_guard.report.style import Style, needs_ascii, wants_color
+
+if TYPE_CHECKING:
+    from attn_guard.config import Config
+    from attn_guard.findings import Report
+
+CLEAN, FOUND, NOT_RUN, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        options = _parser().parse_args(arguments)
+        code: int = options.run(options)
+    except UsageError as error:
+        print(f"attn-guard: error: {error}", file=sys.stderr)
+        return NOT_RUN
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the arguments."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="attn-guard",
+        description="Finds the silent mistakes in attention code.",
+        epilog="Exit codes: 0 clean, 1 something was found, 2 could not run.",
+    )
+    parser.add_argument("--version", action="version", version=f"attn-guard {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_lint(commands)
+    _add_check(commands)
+    _add_xray(commands)
+    explain = commands.add_parser("explain", help="say what a code means and how to mend it")
+    explain.add_argument("code", metavar="CODE", help="such as ATN201 or mask-after-softmax")
+    explain.set_defaults(run=_explain)
+    commands.add_parser("rules", help="list the codes").set_defaults(run=_rules)
+    commands.add_parser("demo", help="lint and probe broken examples").set_defaults(run=_demo)
+    return parser
+
+
+def _add_lint(commands: Any) -> None:
+    lint = commands.add_parser("lint", help="read source files; needs no torch")
+    lint.add_argument("paths", nargs="*", metavar="PATH", help="files and folders (default: as configured, or .)")
+    _add_selection(lint)
+    lint.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found")
+    lint.add_argument("--statistics", action="store_true", help="count the findings by code instead of showing them")
+    lint.set_defaults(run=_lint)
+
+
+def _add_check(commands: Any) -> None:
+    check = commands.add_parser("check", help="run a module and probe its attention; needs torch")
+    _add_target(check)
+    flag = argparse.BooleanOptionalAction
+    check.add_argument("--causal", action=flag, help="each output depends on no later input")
+    check.add_argument("--batch-first", action=flag, help="inputs are (batch, time, features)")
+    check.add_argument(
+        "--scale", type=float, help="the factor on the scores, where it is not 1/sqrt(head_dim) on purpose"
+    )
+    check.add_argument(
+        "--mask",
+        action="append",
+        type=_mask,
+        default=[],
+        metavar="NAME=MEANING",
+        help=f"what True means in a mask argument: {', '.join(MASK_MEANINGS)}; may be repeated",
+    )
+    check.add_argument("--seed", type=int, default=0, help="of the inputs that are made up (default: 0)")
+    _add_selection(check)
+    check.set_defaults(run=_check)
+
+
+def _add_xray(commands: Any) -> None:
+    xray = commands.add_parser("xray", help="run a module and draw the anatomy of its attention; needs torch")
+    _add_target(xray)
+    xray.set_defaults(run=_xray)
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "target", metavar="TARGET", help='"model.py:MultiHeadAttention(64, 8)" or "package.module:build()"'
+    )
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--select", action="extend", type=_codes, metavar="CODES", help="only these, such as ATN201,ATN3"
+    )
+    parser.add_argument("--ignore", action="extend", type=_codes, metavar="CODES", help="all but these")
+    parser.add_argument("--preview", action="store_true", help="also what is not proven yet")
+    parser.add_argument("--output-format", choices=FORMATS, default="full", metavar="FORMAT", help=", ".join(FORMATS))
+
+
+def _codes(value: str) -> list[str]:
+    return [code for code in value.replace(",", " ").split() if code]
+
+
+def _mask(value: str) -> tuple[str, str]:
+    name, equals, meaning = value.partition("=")
+    if not (name and equals and meaning in MASK_MEANINGS):
+        raise argparse.ArgumentTypeError(f"{value!r}: expected NAME=MEANING, with one of {', '.join(MASK_MEANINGS)}")
+    return name, meaning
+
+
+def _lint(options: argparse.Namespace) -> int:
+    from attn_guard.lint.files import python_files
+    from attn_guard.lint.run import lint_paths
+
+    config = _config(options)
+    paths = [Path(path) for path in options.paths] or [config.root / path for path in config.paths] or [Path()]
+    if config.exclude:
+        paths = [file for file in python_files(paths) if not config.excludes(file)]
+    report = config.apply(lint_paths(paths, select=config.select, ignore=config.ignore, preview=config.preview))
+    if options.statistics:
+        _print(_statistics(report))
+    else:
+        _print_report(report, options.output_format)
+    return CLEAN if options.exit_zero or report.ok else FOUND
+
+
+def _check(options: argparse.Namespace) -> int:
+    config = _config(options)
+    with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints is no part of the report
+        from attn_guard.probe.target import load
+
+        module = load(options.target)
+        from attn_guard.probe.check import check
+
+        report = check(
+            module,
+            causal=options.causal,
+            masks=dict(options.mask) or None,
+            scale=options.scale,
+            batch_first=options.batch_first,
+            select=config.select,
+            ignore=config.ignore,
+            preview=config.preview,
+            seed=options.seed,
+        )
+    report = config.apply(report)
+    _print_report(report, options.output_format)
+    if not report.ok:
+        return FOUND
+    return NOT_RUN if "ATN903" in report.codes and not report.sites else CLEAN
+
+
+def _xray(options: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr):
+        from attn_guard.probe.target import load
+
+        module = load(options.target)
+        from attn_guard.probe.xray import xray
+
+        seen = xray(module)
+    _print(str(seen))
+    return CLEAN
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from attn_guard.explain import explain
+
+    _print(explain(options.code).rstrip())
+    return CLEAN
+
+
+def _rules(options: argparse.Namespace) -> int:
+    from attn_guard.explain import rules
+
+    _print(rules())
+    return CLEAN
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from attn_guard.demo import demo
+
+    for piece in demo(Style(color=wants_color(sys.stdout), ascii=needs_ascii())):
+        _print(piece)
+    return CLEAN
+
+
+def _config(options: argparse.Namespace) -> Config:
+    """The project's configuration. ``--select`` replaces what it selects, ``--ignore`` adds to what it ignores."""
+    from attn_guard.config import load
+
+    config = load(Path.cwd())
+    return replace(
+        config,
+        select=tuple(options.select or config.select),
+        ignore=(*config.ignore, *(options.ignore or ())),
+        preview=options.preview or config.preview,
+    )
+
+
+def _statistics(report: Report) -> str:
+    names = {finding.code: finding.name for finding in report}
+    return "\n".join(f"{count:>5}  {code}  {names[code]}" for code, count in report.codes.most_common())
+
+
+def _print_report(report: Report, format: str) -> None:
+    from attn_guard.report import render
+
+    _print(render(report, format, color=wants_color(sys.stdout)))
+
+
+def _print(text: str) -> None:
+    """Prints a text; characters that the output cannot show become ``?``, and a reader that has left is no error."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "replace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
