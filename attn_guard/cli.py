@@ -80,9 +80,7 @@ def _add_check(commands: Any) -> None:
     flag = argparse.BooleanOptionalAction
     check.add_argument("--causal", action=flag, help="each output depends on no later input")
     check.add_argument("--batch-first", action=flag, help="inputs are (batch, time, features)")
-    check.add_argument(
-        "--scale", type=float, help="the factor on the scores, where it is not 1/sqrt(head_dim) on purpose"
-    )
+    check.add_argument("--scale", type=float, help="the factor on the scores, if not 1/sqrt(head_dim)")
     check.add_argument(
         "--mask",
         action="append",
@@ -103,9 +101,8 @@ def _add_xray(commands: Any) -> None:
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "target", metavar="TARGET", help='"model.py:MultiHeadAttention(64, 8)" or "package.module:build()"'
-    )
+    example = '"model.py:MultiHeadAttention(64, 8)" or "package.module:build()"'
+    parser.add_argument("target", metavar="TARGET", help=example)
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ per-file-ignores = { "tests/*" = ["ATN102"] }
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from attn_guard.findings import Finding, Report
 
 TABLE = "tool.attn-guard"
+_CODE = re.compile(r"ATN\d{0,3}|ALL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,13 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _codes(value: object) -> tuple[str, ...]:
+    codes = _strings(value)
+    if not all(_CODE.fullmatch(code) for code in codes):
+        raise TypeError
+    return codes
+
+
 def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError
@@ -131,14 +140,14 @@ def _boolean(value: object) -> bool:
 def _ignores(value: object) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, dict):
         raise TypeError
-    return {pattern: _strings(codes) for pattern, codes in value.items()}
+    return {pattern: _codes(codes) for pattern, codes in value.items()}
 
 
 _KEYS: Mapping[str, tuple[Callable[[object], object], str]] = {
     "paths": (_strings, 'a list of files and folders, such as ["src"]'),
     "exclude": (_strings, 'a list of patterns, such as ["src/vendor", "*_pb2.py"]'),
-    "select": (_strings, 'a list of codes, such as ["ATN201"]'),
-    "ignore": (_strings, 'a list of codes, such as ["ATN201"]'),
+    "select": (_codes, 'a list of codes, such as ["ATN201"]'),
+    "ignore": (_codes, 'a list of codes, such as ["ATN201"]'),
     "preview": (_boolean, "true or false"),
     "per-file-ignores": (_ignores, 'a table of patterns and codes, such as { "tests/*" = ["ATN101"] }'),
 }

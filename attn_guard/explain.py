@@ -25,14 +25,14 @@ TOOL_PAGES = {
     "ATN903": (
         "not-probed",
         "A module could not be called, so nothing is known about it. The finding says what was tried.",
-        "Pass the inputs of a real call: `attn_guard.check(module, args, kwargs)`. Under `pytest --attn-guard` they are "
-        "taken from your own tests.",
+        "Pass the inputs of a real call: `attn_guard.check(module, args, kwargs)`. "
+        "Under `pytest --attn-guard` they are taken from your own tests.",
     ),
 }
 
 
 def explain(code: str) -> str:
-    """The documentation page of a code, or of the gotcha of that name, in Markdown. Raises `UsageError` for an unknown one."""
+    """The documentation page of a code or of a name, in Markdown. Raises `UsageError` for an unknown one."""
     wanted = code.strip()
     for entry in entries().values():
         if wanted.upper() == entry.gotcha.code or wanted.lower() == entry.gotcha.name:
@@ -45,7 +45,7 @@ def explain(code: str) -> str:
 
 def rules() -> str:
     """One line per code: name, severity, which readers find it, and what is wrong."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (entry.gotcha.code, entry.gotcha.name, entry.gotcha.severity, ", ".join(entry.detectors), entry.gotcha.summary)
         for entry in entries().values()
     ]

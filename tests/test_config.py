@@ -67,6 +67,7 @@ def test_the_nearest_file_with_the_table_counts(tmp_path: Path) -> None:
         ("colour = 1", ["unknown key 'colour'", "there are paths, exclude, select"]),
         ("select = 'ATN201'", ["select = 'ATN201'", "expected a list of codes"]),
         ("ignore = [201]", ["ignore = [201]", "expected a list of codes"]),
+        ("select = ['E501']", ["select = ['E501']", "expected a list of codes"]),
         ("preview = 'yes'", ["preview = 'yes'", "expected true or false"]),
         ("paths = 3", ["paths = 3", "expected a list of files and folders"]),
         ("per-file-ignores = ['ATN101']", ["per-file-ignores = ['ATN101']", "expected a table"]),

@@ -1,4 +1,4 @@
-"""Turns what is written on the command line, ``model.py:Attention(64, 8)`` or ``pkg.mod:Attention(64, 8)``, into a module."""
+"""Turns a target of the command line, ``model.py:Attention(64, 8)`` or ``pkg.mod:build()``, into a module."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ T = TypeVar("T")
 def load(target: str) -> Any:
     """The `torch.nn.Module` that a target names.
 
-    A file is imported as ``python FILE.py`` would run it, except that its name is not ``__main__``. Raises `UsageError` in
-    one line, also for an exception of the user's own code.
+    A file is imported as ``python FILE.py`` would run it, except that its name is not ``__main__``. Raises
+    `UsageError` in one line, also for an exception of the user's own code.
     """
     _require_torch()
     match = _TARGET.fullmatch(target.strip())
