@@ -13,13 +13,13 @@ A mask made by `ids == pad` or `triu(1)` says "ignore", one made by `ids != pad`
 
 Why is this bad
 ---------------
-Both conventions take a boolean tensor of the same shape, so nothing raises. With a padding mask upside down, real
-tokens have no influence at all and the output is an average of the padding; with a causal mask upside down, each
-position sees only its future. The mistake comes in when code moves from `nn.MultiheadAttention` to
+Both conventions take a boolean tensor of the same shape, so nothing raises. With a padding mask upside down, no real
+token has any influence on another, and what each of them gets is a mixture of padding; with a causal mask upside down,
+each position sees only its future. The mistake comes in when code moves from `nn.MultiheadAttention` to
 `F.scaled_dot_product_attention`.
 
-The probe changes one position at a time: a real token without influence beside a padded one with influence is the
-evidence. What True means in an argument of a module of your own is declared by its contract:
+The probe changes one position at a time: a real token without influence on others beside a padded one with influence is
+the evidence. What True means in an argument of a module of your own is declared by its contract:
 `@attn_guard.contract(masks={"key_padding_mask": "ignore"})`.
 
 Example
