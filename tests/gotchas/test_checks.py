@@ -145,6 +145,10 @@ class TestWrongScale:
         scale = Factor(None, Size.D_MODEL, -0.5)
         assert only("ATN102", site(MASK, SCORES, SOFTMAX, scale=scale)).location.line == 2
 
+    def test_a_forgotten_root_is_seen_where_no_step_is(self) -> None:
+        scale = Factor(1 / 7, Size.HEAD_DIM, -1)
+        assert only("ATN102", site(SCORES, SOFTMAX, scale=scale)).found == "head_dim**-1 = 0.1429"
+
     def test_a_scale_on_the_query_is_blamed_there(self) -> None:
         scale = Factor(None, Size.D_MODEL, -0.5)
         assert only("ATN102", site(scaled(scale, Stage.QUERY), SCORES, SOFTMAX, scale=scale)).location.line == 1
