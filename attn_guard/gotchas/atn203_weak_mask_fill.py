@@ -38,6 +38,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
     code="ATN203",
@@ -79,3 +80,18 @@ def _completed(site: Site, mask: Step) -> bool:
     return mask.fill == 0.0 and any(
         step.kind in (StepKind.MASK, StepKind.BIAS) and step.stage is Stage.SCORES and step.used for step in following
     )
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    """Keys that a mask blocks and that change the context all the same."""
+    for anatomy in xray.sites:
+        leaking = anatomy.leaking
+        if leaking is None:
+            continue
+        mask, weight = leaking
+        yield GOTCHA.at(
+            mask,
+            f"blocked keys keep up to {weight:.2g} of the weight",
+            expected="0",
+            found=f"{weight:.2g}",
+        )

@@ -33,13 +33,16 @@ Use instead
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from attn_guard.anatomy import Step, StepKind
+from attn_guard.findings import Location, Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.probe.anatomist import Anatomy
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -51,4 +54,31 @@ GOTCHA = Gotcha(
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    yield from ()
+    for run in xray.padded:
+        if run.pads_matter and not run.others_matter:
+            meant = "to ignore" if run.meaning == "ignore" else "to attend to"
+            yield GOTCHA.at(
+                _where(run.anatomies),
+                f"{run.name} works upside down: only padded tokens have influence",
+                severity=Severity.ERROR if xray.promised(run.name) else Severity.WARNING,
+                expected=f"True in {run.name} marks keys {meant}" if run.meaning != "additive" else "-inf hides a key",
+                found="the opposite",
+            )
+    for anatomy in xray.sites:
+        if anatomy.hides_past:
+            yield GOTCHA.at(
+                _where((anatomy,)),
+                "mask blocks the past and keeps the future",
+                expected="keys up to the query",
+                found="keys after it",
+            )
+
+
+def _where(anatomies: Sequence[Anatomy]) -> Step | Location:
+    """The mask's own line, or that of the softmax it should have reached."""
+    for anatomy in anatomies:
+        masks = anatomy.site.before_softmax(StepKind.MASK)
+        if masks:
+            return masks[0]
+    softmax = anatomies[0].site.softmax if anatomies else None
+    return softmax or Location("<probe>", 0)

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from attn_guard.findings import Location, Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
@@ -46,4 +47,14 @@ GOTCHA = Gotcha(
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    yield from ()
+    for run in xray.padded:
+        if run.pads_matter:
+            softmax = next((anatomy.site.softmax for anatomy in run.anatomies if anatomy.blocked is None), None)
+            place = softmax or next((anatomy.site.softmax for anatomy in run.anatomies), None)
+            yield GOTCHA.at(
+                place or Location("<probe>", 0),
+                f"real tokens change with the content of tokens that {run.name} marks as padding",
+                severity=Severity.ERROR if xray.promised(run.name) else Severity.WARNING,
+                expected="no change",
+                found="a change at real tokens, with padding on the right, on the left and inside",
+            )

@@ -25,7 +25,9 @@ Use instead
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Detector
@@ -45,4 +47,27 @@ GOTCHA = Gotcha(
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    yield from ()
+    """A view into heads that fails because the width leaves a remainder."""
+    invalid = re.search(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)", str(xray.tape.failure))
+    if invalid is None:
+        return
+    width, heads = _split([int(size) for size in invalid[1].split(",")], int(invalid[2]))
+    if heads:
+        yield GOTCHA.at(
+            xray.tape.failed_at,
+            f"width {width} does not divide by {heads} heads; the split into heads fails",
+            expected=f"a width that divides by {heads}",
+            found=f"{width} = {width // heads} * {heads} + {width % heads}",
+        )
+
+
+def _split(wanted: list[int], numbers: int) -> tuple[int, int]:
+    """(width, heads) of a shape (..., heads, head_dim) that does not hold so many numbers; (0, 0) where it is no
+    such split."""
+    *leading, heads, head_dim = wanted
+    rows = prod(leading)
+    if rows <= 0 or numbers % rows or heads <= 1:
+        return 0, 0
+    width = numbers // rows
+    is_split = width % heads and head_dim in (-1, width // heads)
+    return (width, heads) if is_split else (0, 0)

@@ -46,4 +46,15 @@ GOTCHA = Gotcha(
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    yield from ()
+    """A view that raised because its tensor had been transposed."""
+    op, failure = xray.tape.failed_op, xray.tape.failure
+    if op is None or op.name != "view" or "size and stride" not in str(failure):
+        return
+    viewed = xray.tape.values[op.inputs[0]]
+    moved = xray.tape.nearest(op.inputs[0], {"transpose", "permute", "t", "expand"})
+    yield GOTCHA.at(
+        op.location,
+        related=(moved.location, "the axes were swapped here") if moved is not None else None,
+        expected="a view of contiguous memory",
+        found=f"shape {tuple(viewed.shape)} with strides {viewed.stride()}",
+    )

@@ -1,0 +1,333 @@
+"""Makes the `Site` of a trace: its steps, its scale, its sizes, and what the influence of positions shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isclose, prod
+
+import torch
+from torch import Tensor, nn
+
+from attn_guard.anatomy import ONE, Factor, Site, Size, Stage, Step, StepKind
+from attn_guard.probe.flow import Flow, Projection, stacked
+from attn_guard.probe.influence import Influence, last_reshape, reshape_after
+from attn_guard.probe.masks import Mask, is_dropout, is_norm, mask, multiplier
+from attn_guard.probe.sites import Trace
+from attn_guard.probe.tape import Op
+
+SCALE_ATTRIBUTES = (
+    "scale",
+    "scaling",
+    "softmax_scale",
+    "sm_scale",
+    "attn_scale",
+    "scale_factor",
+    "norm_factor",
+    "inv_norm_factor",
+)
+_MASKING = frozenset(
+    "masked_fill masked_fill_ where index_put_ index_put mul mul_ add add_ masked_scatter masked_scatter_".split()
+)
+# The powers of a size that people scale by, the right one first.
+_POWERS = (
+    (Size.HEAD_DIM, -0.5),
+    (Size.D_MODEL, -0.5),
+    (Size.HEAD_DIM, -1.0),
+    (Size.KEYS, -0.5),
+    (Size.HEADS, -0.5),
+    (Size.D_MODEL, -1.0),
+    (Size.HEAD_DIM, 0.5),
+    (Size.D_MODEL, 0.5),
+    (Size.HEAD_DIM, 1.0),
+    (Size.KEYS, -1.0),
+    (Size.HEAD_DIM, -0.25),
+)
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """One attention computation of a run: its trace, what was measured on it, and the `Site` made of both."""
+
+    trace: Trace
+    module: nn.Module
+    declared_scale: float | None = None
+    seed: int = 0
+
+    @cached_property
+    def influence(self) -> Influence:
+        return Influence(self.trace, self.seed)
+
+    @cached_property
+    def site(self) -> Site:
+        influence, sizes = self.influence, self.sizes
+        return Site(
+            name=self.trace.module,
+            steps=tuple(self._steps()),
+            scale=self.scale,
+            normalised=self.normalised,
+            cross=None if influence.is_self is None else not influence.is_self,
+            causal=influence.causal,
+            sizes=sizes,
+        )
+
+    @cached_property
+    def sizes(self) -> dict[Size, int]:
+        values = self.trace.flow.tape.values
+        slices, _, head_dim = (1, *values[self.trace.query].shape)[-3:]
+        projection = self.trace.query_projection
+        found = {Size.HEAD_DIM: head_dim, Size.KEYS: values[self.trace.key].shape[-1]}
+        samples = {tuple(sorted(row)) for row in self.influence.queries.tolist()}
+        found[Size.HEADS] = max(1, slices // max(1, len(samples)))
+        if projection is not None:
+            found[Size.D_MODEL] = values[projection.weight].numel() // values[projection.op.output].shape[-1]
+        return found
+
+    @cached_property
+    def masks(self) -> list[Mask]:
+        """The masks applied to the scores before the softmax."""
+        return [found for _, found in self._masks_on(self.trace.scores.output, self.trace.before) if found]
+
+    @cached_property
+    def blocked(self) -> Tensor | None:
+        """Cells (N, Tq, Tk) that any mask before the softmax blocks; None without a mask."""
+        shape = stacked(self.trace.flow.tape.values[self.trace.scores.output]).shape
+        cells = [found.blocked.reshape(shape) for found in self.masks if found.blocked.numel() == prod(shape)]
+        return torch.stack(cells).any(dim=0) if cells else None
+
+    @cached_property
+    def leaking(self) -> tuple[Step, float] | None:
+        """(mask, weight) where keys that a mask blocks change the context: the mask's step and the largest such
+        weight."""
+        blocked, influence = self.blocked, self.influence.slices
+        if blocked is None or influence is None or blocked.shape != influence.shape:
+            return None
+        blocked = blocked.cpu() & ~blocked.cpu().all(dim=-1, keepdim=True)
+        cells = blocked & influence & ~torch.eye(*blocked.shape[-2:], dtype=torch.bool)
+        if not cells.any():
+            return None
+        weights = self.trace.flow.tape.values[self.trace.softmax.output].reshape(blocked.shape).cpu()
+        step = next((s for s in self.site.before_softmax(StepKind.MASK)), None)
+        return None if step is None else (step, float(weights[cells].max()))
+
+    @property
+    def hides_past(self) -> bool:
+        """Whether the masks block every earlier key, or every key but later ones, of each query."""
+        if self.blocked is None or self.influence.is_self is not True or self.blocked.shape[-1] < 3:
+            return False
+        past = torch.ones(self.blocked.shape[-2:], dtype=torch.bool, device=self.blocked.device)
+        return any(bool((self.blocked == past.tril(diagonal)).all()) for diagonal in (0, -1))
+
+    @cached_property
+    def scale(self) -> Factor | None:
+        factors = [number for _, number in self._multipliers()]
+        if any(number is None for number in factors):
+            return None
+        total = prod(number for number in factors if number is not None)
+        if self.declared_scale is not None and isclose(total, self.declared_scale, rel_tol=2e-3):
+            return Factor(value=total, size=Size.HEAD_DIM, power=-0.5, text="declared scale")
+        return self._named(total)
+
+    def _named(self, value: float) -> Factor:
+        if isclose(value, 1.0, rel_tol=1e-6):
+            return ONE
+        for size, power in _POWERS:
+            if size in self.sizes and isclose(value, self.sizes[size] ** power, rel_tol=2e-3):
+                return Factor(value=value, size=size, power=power, text=self._stated(value))
+        return Factor(value=value, text=self._stated(value))
+
+    def _stated(self, value: float) -> str:
+        """The attribute of the module, or of one that holds it, that states a factor."""
+        for path in _upwards(self.trace.module):
+            owner = self.module.get_submodule(path)
+            for name in SCALE_ATTRIBUTES:
+                stated = getattr(owner, name, None)
+                if (
+                    isinstance(stated, int | float)
+                    and stated
+                    and (isclose(stated, value, rel_tol=2e-3) or isclose(1 / stated, value, rel_tol=2e-3))
+                ):
+                    return f"self.{name}"
+        return ""
+
+    @cached_property
+    def normalised(self) -> bool:
+        """A norm on query or key, a learned temperature, or a scale folded into the query weights (T5)."""
+        return self._has_norm or self._learned_temperature or self._folded_scale
+
+    @property
+    def _has_norm(self) -> bool:
+        ways = (
+            self._way(self.influence.query_origin.rows.value, self.trace.query),
+            self._way(self.influence.key_origin.rows.value, self.trace.key),
+        )
+        return any(is_norm(op) for way in ways for op in way)
+
+    @property
+    def _learned_temperature(self) -> bool:
+        return any(number is None for _, number in self._multipliers())
+
+    @property
+    def _folded_scale(self) -> bool:
+        query, key = self.trace.query_projection, self.trace.key_projection
+        if query is None or key is None or query.weight == key.weight:
+            return False
+        spread = [float(self.trace.flow.tape.values[part.weight].detach().float().std()) for part in (query, key)]
+        return spread[1] > 0 and isclose(spread[0] / spread[1], self.sizes[Size.HEAD_DIM] ** -0.5, rel_tol=0.2)
+
+    def _way(self, source: int, target: int) -> list[Op]:
+        return self.trace.flow.between(source, target)
+
+    def _multipliers(self) -> list[tuple[Op, float | None]]:
+        """The factor of each operation between the projections and the softmax."""
+        trace, influence = self.trace, self.influence
+        flow = trace.flow
+        found: list[tuple[Op, float | None]] = []
+        for source, target in (
+            (influence.query_origin.rows.value, trace.query),
+            (influence.key_origin.rows.value, trace.key),
+            (trace.scores.output, trace.softmax.inputs[0]),
+        ):
+            for incoming, op in _along(flow, source, target):
+                found.append((op, multiplier(flow, op, incoming)))
+        if trace.scores.name in {"addmm", "baddbmm"}:
+            found.append((trace.scores, multiplier(flow, trace.scores, trace.query)))
+        return found
+
+    def _masks_on(self, source: int, ops: Sequence[Op]) -> Iterator[tuple[Op, Mask | None]]:
+        flow = self.trace.flow
+        if source == self.trace.scores.output and self.trace.scores.name in {"addmm", "baddbmm"}:
+            yield self.trace.scores, mask(flow, self.trace.scores, self.trace.query)
+        for incoming, op in _pairs(source, ops):
+            yield op, mask(flow, op, incoming)
+
+    def _steps(self) -> Iterator[Step]:
+        trace = self.trace
+        yield from self._way_steps(Stage.QUERY, trace.query_projection, trace.query)
+        yield from self._way_steps(Stage.KEY, trace.key_projection, trace.key)
+        yield from self._way_steps(Stage.VALUE, trace.value_projection, trace.value)
+        yield self._step(StepKind.SCORES, Stage.SCORES, trace.scores)
+        yield from self._path_steps(Stage.SCORES, trace.scores.output, trace.before)
+        yield self._step(StepKind.SOFTMAX, Stage.WEIGHTS, trace.softmax)
+        yield from self._path_steps(Stage.WEIGHTS, trace.softmax.output, trace.after)
+        yield self._step(StepKind.CONTEXT, Stage.CONTEXT, trace.context)
+        yield from self._merge_step()
+        if trace.output is not None:
+            yield self._step(StepKind.OUTPUT, Stage.CONTEXT, trace.output.op)
+        for stage, dropped in self.dropped_masks:
+            yield replace(self._mask_step(stage, dropped.op, dropped), used=False)
+
+    def _way_steps(self, stage: Stage, projection: Projection | None, operand: int) -> Iterator[Step]:
+        source = getattr(self.influence, f"{stage}_origin").rows.value
+        if projection is not None:
+            yield self._step(StepKind.PROJECTION, stage, projection.op)
+        flow = self.trace.flow
+        index = reshape_after(self.trace, projection, operand, source)
+        scrambled = self.influence.scrambled_split
+        if index is not None:
+            wrong = scrambled[1] if scrambled and scrambled[0] == stage else ""
+            yield replace(self._step(StepKind.SPLIT, stage, flow.tape.ops[index]), scrambles=wrong)
+        if any(is_norm(op) for op in flow.between(source, operand)):
+            norm = next(op for op in flow.between(source, operand) if is_norm(op))
+            yield self._step(StepKind.NORM, stage, norm)
+        if stage is not Stage.VALUE:
+            for incoming, op in _along(flow, source, operand):
+                number = multiplier(flow, op, incoming)
+                if number not in (None, 1.0):
+                    yield self._scale_step(stage, op, number)
+
+    def _path_steps(self, stage: Stage, source: int, ops: Sequence[Op]) -> Iterator[Step]:
+        flow = self.trace.flow
+        if stage is Stage.SCORES and self.trace.scores.name in {"addmm", "baddbmm"}:
+            number = multiplier(flow, self.trace.scores, self.trace.query)
+            if number not in (None, 1.0):
+                yield self._scale_step(stage, self.trace.scores, number)
+        found = {op.index: applied for op, applied in self._masks_on(source, ops)}
+        if stage is Stage.SCORES and self.trace.scores.index in found and found[self.trace.scores.index]:
+            yield self._mask_step(stage, self.trace.scores, found[self.trace.scores.index])
+        for incoming, op in _pairs(source, ops):
+            number = multiplier(flow, op, incoming)
+            applied = found.get(op.index)
+            if applied is not None:
+                yield self._mask_step(stage, op, applied)
+            elif number not in (None, 1.0):
+                yield self._scale_step(stage, op, number)
+            elif is_dropout(op):
+                yield self._step(StepKind.DROPOUT, stage, op)
+            elif op.name in {"add", "add_"}:
+                yield self._step(StepKind.BIAS, stage, op)
+            elif stage is Stage.WEIGHTS and op.name in {"div", "div_"}:
+                yield self._step(StepKind.NORM, stage, op)
+
+    def _merge_step(self) -> Iterator[Step]:
+        index = last_reshape(self.trace)
+        if index is not None:
+            wrong = "" if self.influence.scrambled_split else self.influence.scrambled_merge
+            yield replace(self._step(StepKind.MERGE, Stage.CONTEXT, self.trace.flow.tape.ops[index]), scrambles=wrong)
+
+    @cached_property
+    def dropped_masks(self) -> list[tuple[Stage, Mask]]:
+        """Masks of the scores or weights whose result reaches nothing that the module returns."""
+        tape = self.trace.flow.tape
+        on_path = {
+            Stage.SCORES: self._values_on(self.trace.scores.output, self.trace.before),
+            Stage.WEIGHTS: self._values_on(self.trace.softmax.output, self.trace.after),
+        }
+        found: list[tuple[Stage, Mask]] = []
+        for op in tape.ops[self.trace.scores.index + 1 :]:
+            if op.name not in _MASKING or not self._alive.isdisjoint(op.outputs):
+                continue
+            for stage, values in on_path.items():
+                incoming = next((read for read in op.inputs if read in values), None)
+                applied = None if incoming is None else mask(self.trace.flow, op, incoming)
+                if applied is not None:
+                    found.append((stage, applied))
+        return found
+
+    @property
+    def all_masks(self) -> list[Mask]:
+        """Every mask of this computation: before the softmax, after it, and those that were thrown away."""
+        after = [found for _, found in self._masks_on(self.trace.softmax.output, self.trace.after) if found]
+        return [*self.masks, *after, *(found for _, found in self.dropped_masks)]
+
+    def _values_on(self, source: int, ops: Sequence[Op]) -> set[int]:
+        return {source, *(output for op in ops for output in op.outputs)}
+
+    @cached_property
+    def _alive(self) -> set[int]:
+        tape = self.trace.flow.tape
+        return set().union(*(tape.ancestors(result) for result in tape.results()))
+
+    def _scale_step(self, stage: Stage, op: Op, number: float | None) -> Step:
+        assert number is not None
+        return replace(self._step(StepKind.SCALE, stage, op), factor=self._named(number))
+
+    def _mask_step(self, stage: Stage, op: Op, applied: Mask | None) -> Step:
+        assert applied is not None
+        return replace(self._step(StepKind.MASK, stage, op), fill=applied.fill)
+
+    def _step(self, kind: StepKind, stage: Stage, op: Op) -> Step:
+        shape = tuple(self.trace.flow.tape.values[op.output].shape)
+        return Step(kind, stage, op.location, shape, text=op.name)
+
+
+def _along(flow: Flow, source: int, target: int) -> Iterator[tuple[int, Op]]:
+    return _pairs(source, flow.chain(source, target))
+
+
+def _pairs(source: int, ops: Sequence[Op]) -> Iterator[tuple[int, Op]]:
+    """Each operation of a chain with the value that flows into it."""
+    incoming = source
+    outputs: set[int] = {source}
+    for op in ops:
+        incoming = next((read for read in op.inputs if read in outputs), incoming)
+        yield incoming, op
+        outputs = set(op.outputs)
+
+
+def _upwards(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+    yield ""

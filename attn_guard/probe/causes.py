@@ -1,0 +1,61 @@
+"""One fault, one finding: what follows from another finding is listed under it as its consequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from attn_guard.findings import Finding, Severity
+
+# Code → the codes of what it can bring about. The cause nearest to the operation wins.
+EXPLAINS: dict[str, frozenset[str]] = {
+    "ATN201": frozenset({"ATN203", "ATN212", "ATN214"}),
+    "ATN202": frozenset({"ATN203", "ATN212", "ATN214"}),
+    "ATN203": frozenset({"ATN212", "ATN214"}),
+    "ATN205": frozenset({"ATN212", "ATN214"}),
+    "ATN301": frozenset({"ATN302"}),
+    "ATN303": frozenset({"ATN102", "ATN203", "ATN205", "ATN212", "ATN214", "ATN304"}),
+    "ATN304": frozenset({"ATN212", "ATN214"}),
+}
+
+
+def by_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings without those that another one explains; a cause names its consequences and shows their leak map."""
+    distinct = list(_distinct(findings))
+    causes = [finding for finding in distinct if finding.severity is not Severity.INFO]
+    kept = []
+    for finding in distinct:
+        if not any(_explains(cause, finding) for cause in causes if cause is not finding):
+            kept.append(_with_consequences(finding, distinct))
+    return tuple(kept)
+
+
+def _distinct(findings: Iterable[Finding]) -> Iterable[Finding]:
+    """One finding per code and place: the one that measured more."""
+    best: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        place = finding.location
+        key = (finding.code, place.path, place.line, place.module)
+        if key not in best or _weight(finding) > _weight(best[key]):
+            best[key] = finding
+    return best.values()
+
+
+def _weight(finding: Finding) -> tuple[bool, bool, int]:
+    return (
+        finding.severity is Severity.ERROR,
+        finding.severity is Severity.WARNING,
+        len(finding.found) + len(finding.notes),
+    )
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    return finding.code in EXPLAINS.get(cause.code, frozenset())
+
+
+def _with_consequences(cause: Finding, findings: Sequence[Finding]) -> Finding:
+    if cause.severity is Severity.INFO:
+        return replace(cause, consequences=())
+    explained = [finding for finding in findings if finding is not cause and _explains(cause, finding)]
+    leak = next((finding.leak_map for finding in explained if finding.leak_map), cause.leak_map)
+    return replace(cause, consequences=tuple(dict.fromkeys(finding.code for finding in explained)), leak_map=leak)

@@ -1,0 +1,156 @@
+"""Runs the probes of every gotcha on a module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from attn_guard.contract import Contract, MaskMeaning, allowed_codes, declared_contract
+from attn_guard.errors import UsageError
+from attn_guard.findings import AttentionFault, Detector, Finding, Location, Report, Severity
+from attn_guard.gotchas.registry import Entry
+from attn_guard.gotchas.registry import select as select_gotchas
+from attn_guard.probe.calling import given
+from attn_guard.probe.causes import by_cause
+from attn_guard.probe.hygiene import device_and_dtype, preserved
+from attn_guard.probe.xray import XRay, find_call, look
+from attn_guard.suppressions import Suppressions
+
+
+def check(
+    module: nn.Module,
+    args: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    causal: bool | None = None,
+    cross: bool | None = None,
+    masks: Mapping[str, MaskMeaning] | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+    segments: str | None = None,
+    batch_first: bool | None = None,
+    padding_side: Literal["left", "right"] | None = None,
+    positions: bool | None = None,
+    cache: str | None = None,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    preview: bool = False,
+    seed: int = 0,
+) -> Report:
+    """Run a module on small inputs and report the mistakes in its attention.
+
+    ``args`` is a tuple of positional arguments (or a single tensor) and ``kwargs`` the keyword arguments to call it
+    with; without either, the module is called as its signature and parameters suggest. The promises (``causal`` …
+    ``cache``) are those of `Contract`.
+    The module runs in evaluation mode; its parameters, buffers, attributes, mode and all random streams are left as
+    they were.
+
+    Nothing is raised for what is found. A module that cannot be called gives an ATN903 note. Raises `UsageError` for
+    an unknown code or something that is no module.
+    """
+    if not isinstance(module, nn.Module):
+        raise UsageError(f"check() takes a torch.nn.Module, got {_article(module)}; build the module first")
+    gotchas = select_gotchas(select, ignore, preview=preview, detector=Detector.PROBE)
+    declared = Contract(
+        causal=causal,
+        cross=cross,
+        masks=masks,
+        scale=scale,
+        window=window,
+        segments=segments,
+        batch_first=batch_first,
+        padding_side=padding_side,
+        positions=positions,
+        cache=cache,
+    ).over(declared_contract(module))
+    title = type(module).__name__
+    if args is None and kwargs is None:
+        seen, tried = find_call(module, declared, seed)
+    else:
+        with preserved(module, seed):
+            seen = look(module, given(args, kwargs, declared, module), declared, seed)
+        tried = [f"{seen.call}: {type(seen.tape.failure).__name__}: {seen.tape.failure}"] if seen.tape.failure else []
+    if seen is None:
+        return Report(findings=(not_probed(title, ("forward takes nothing that could be filled in",)),), title=title)
+    findings = list(_findings(seen, gotchas))
+    if seen.tape.failure is not None and not findings:
+        findings = [not_probed(title, tuple(tried))]
+    kept, silenced = _suppressed(by_cause(findings), allowed_codes(module))
+    return Report(
+        findings=tuple(sorted(kept, key=lambda finding: finding.sort_key)),
+        sites=tuple(anatomy.site for anatomy in seen.sites),
+        assumptions=seen.assumptions,
+        title=title,
+        suppressed=tuple(silenced),
+    )
+
+
+def assert_sound(module: nn.Module, args: Any = None, kwargs: Mapping[str, Any] | None = None, **promises: Any) -> None:
+    """`check`, and raise `AttentionFault` if anything at error or warning level is found. Takes the same arguments."""
+    report = check(module, args, kwargs, **promises)
+    if not report.ok:
+        raise AttentionFault(report)
+
+
+def _findings(seen: XRay, gotchas: Iterable[Entry]) -> Iterator[Finding]:
+    """What the gotchas find, each with the call that shows it again."""
+    reproduce = _reproduce(seen)
+    for entry in gotchas:
+        if entry.check is not None:
+            for anatomy in seen.sites:
+                yield from (_of_probe(finding, reproduce) for finding in entry.check(anatomy.site))
+        if entry.probe is not None:
+            yield from (_of_probe(finding, reproduce) for finding in entry.probe(seen))
+
+
+def _of_probe(finding: Finding, reproduce: str) -> Finding:
+    return replace(finding, detector=Detector.PROBE, reproduce=finding.reproduce or reproduce)
+
+
+def _reproduce(seen: XRay) -> str:
+    device, dtype = device_and_dtype(seen.module)
+    kind = str(dtype).removeprefix("torch.")
+    return f"{type(seen.module).__name__}{seen.call}, {kind} on {device}, eval mode, seed {seen.seed}"
+
+
+def not_probed(title: str, tried: tuple[str, ...]) -> Finding:
+    """The ATN903 note of a module that could not be called."""
+    return Finding(
+        code="ATN903",
+        name="not-probed",
+        severity=Severity.INFO,
+        message=f"{title} could not be called, so nothing is known about it",
+        location=Location("<probe>", 0),
+        help="pass the inputs of a real call: check(module, args=(...), kwargs={...})",
+        detector=Detector.PROBE,
+        notes=tuple(f"tried {attempt}" for attempt in tried[:6]),
+    )
+
+
+def _suppressed(findings: Iterable[Finding], allowed: Mapping[str, str]) -> tuple[list[Finding], list[Finding]]:
+    """Findings that are reported, and those that a comment on the blamed line or the class allows."""
+    kept: list[Finding] = []
+    silenced: list[Finding] = []
+    for finding in findings:
+        quiet = finding.code in allowed or _comments(finding.location.path).silences(
+            finding.code, finding.location.line
+        )
+        (silenced if quiet else kept).append(finding)
+    return kept, silenced
+
+
+@lru_cache(maxsize=64)
+def _comments(path: str) -> Suppressions:
+    try:
+        return Suppressions.of(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return Suppressions()
+
+
+def _article(thing: object) -> str:
+    return f"the class {thing.__name__}" if isinstance(thing, type) else f"a {type(thing).__name__}"

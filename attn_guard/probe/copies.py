@@ -1,0 +1,66 @@
+"""Copies the inputs of a call before it runs, since caches and masks may change in place."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_SHARED = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device, nn.Module)
+
+
+class NotCopiedError(Exception):
+    """An input is of a kind that cannot be replayed; the message says which."""
+
+
+def copied(value: Any, done: dict[int, Any] | None = None) -> Any:
+    """A copy of inputs, tensors included. What was one tensor stays one tensor: ``(x, x)`` gives ``(y, y)``.
+
+    Raises `NotCopiedError` for tensors that carry no plain values (fake, meta, or of a subclass).
+    """
+    done = {} if done is None else done
+    if isinstance(value, _SHARED):
+        return value
+    if id(value) not in done:
+        done[id(value)] = _copied(value, done)
+    return done[id(value)]
+
+
+def _copied(value: Any, done: dict[int, Any]) -> Any:
+    if isinstance(value, Tensor):
+        return _tensor(value)
+    if isinstance(value, torch.fx.Proxy):
+        raise NotCopiedError("an input is symbolic")
+    if isinstance(value, tuple):
+        items = [copied(item, done) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, list | set | frozenset):
+        return type(value)(copied(item, done) for item in value)
+    if type(value) is dict:
+        return {key: copied(item, done) for key, item in value.items()}
+    return _object(value, done)
+
+
+def _tensor(value: Tensor) -> Tensor:
+    if type(value) not in (Tensor, nn.Parameter):
+        raise NotCopiedError(f"an input is a {type(value).__name__}")
+    if value.is_meta:
+        raise NotCopiedError("an input is on the meta device")
+    with torch.no_grad():
+        return value.detach().clone()
+
+
+def _object(value: Any, done: dict[int, Any]) -> Any:
+    """A cache, a model output, a configuration: the object anew, and what it holds likewise."""
+    if callable(value) or not hasattr(value, "__dict__"):
+        return value
+    fresh = copy.copy(value)
+    done[id(value)] = fresh
+    for name, item in vars(value).items():
+        fresh.__dict__[name] = copied(item, done)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            dict.__setitem__(fresh, key, copied(item, done))
+    return fresh

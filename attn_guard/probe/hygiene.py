@@ -1,0 +1,82 @@
+"""Leaves the user's module and the process as they were found, whatever happens in between."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def preserved(module: nn.Module, seed: int = 0) -> Iterator[None]:
+    """Inside: evaluation mode, no gradients, seeded random streams. Afterwards: everything as before.
+
+    Kept are training modes, attributes, the tables of parameters, buffers and submodules, random streams of torch,
+    numpy and
+    Python, the gradient mode and the default dtype. The numbers in tensors are kept by the recorder, which undoes
+    writes.
+    """
+    attributes = {child: _attributes(child) for child in module.modules()}
+    dtype = torch.get_default_dtype()
+    with _same_randomness(module), torch.no_grad():
+        torch.manual_seed(seed)
+        try:
+            for child in attributes:
+                child.training = False
+            yield
+        finally:
+            for child, kept in attributes.items():
+                _restore(child, kept)
+            torch.set_default_dtype(dtype)
+
+
+_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    kept = dict(vars(module))
+    for table in _TABLES:
+        kept[table] = dict(kept[table])
+    return kept
+
+
+def _restore(module: nn.Module, kept: dict[str, Any]) -> None:
+    present = vars(module)
+    for table in _TABLES:
+        present[table].clear()
+        present[table].update(kept[table])
+    for name in present.keys() - kept.keys():
+        del present[name]
+    for name, value in kept.items():
+        if name not in _TABLES and present.get(name) is not value:
+            present[name] = value
+
+
+@contextmanager
+def _same_randomness(module: nn.Module) -> Iterator[None]:
+    devices = {tensor.device for tensor in (*module.parameters(), *module.buffers()) if tensor.device.type == "cuda"}
+    python = random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = numpy.random.get_state() if numpy is not None else None
+    with torch.random.fork_rng(devices=sorted(device.index or 0 for device in devices)):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            if numpy is not None and numpy_state is not None:
+                numpy.random.set_state(numpy_state)
+
+
+def device_and_dtype(module: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Where and in which floating dtype a module computes; those of new tensors for one without parameters."""
+    tensors: list[Tensor] = [*module.parameters(), *module.buffers()]
+    floating = next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+    if floating is None:
+        device = tensors[0].device if tensors else torch.get_default_device()
+        return device, torch.get_default_dtype()
+    return floating.device, floating.dtype

@@ -1,0 +1,235 @@
+"""Records a run on a tape.
+
+A dispatch mode sees every tensor operation below autograd. The fused attention paths are turned off meanwhile, so that
+hand-written attention, `F.scaled_dot_product_attention` and `nn.MultiheadAttention` all show the same matmuls,
+scale, mask and softmax.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from attn_guard.probe.places import calling_place
+from attn_guard.probe.tape import Op, Ref, Tape
+
+
+def record(
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], input_names: Mapping[int, str] | None = None
+) -> Tape:
+    """Call ``module(*args, **kwargs)`` once and return its tape.
+
+    An exception of the module ends the tape and is kept in ``tape.failure``. Runs without gradients, in the module's
+    present mode; the caller sees to it that state is kept (`attn_guard.probe.hygiene`).
+    """
+    recorder = _Recorder(module, input_names or {})
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(unfused())
+        stack.enter_context(recorder.following_modules())
+        stack.enter_context(recorder)
+        try:
+            recorder.boundary = sys._getframe()
+            result = module(*args, **kwargs)
+        except Exception as error:
+            recorder.tape.failure = error
+            result = None
+    recorder.tape.result = tree_map_only(Tensor, lambda tensor: Ref(recorder.number(tensor)), result)
+    return recorder.close()
+
+
+@contextmanager
+def unfused() -> Iterator[None]:
+    """Attention is computed step by step inside: no fused kernels, no encoder fast path."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, module: nn.Module, input_names: Mapping[int, str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.tape = Tape()
+        self.boundary: FrameType | None = None
+        self._paths = {id(child): path for path, child in module.named_modules()}
+        self._running: list[str] = []
+        self._names = {
+            id(tensor): f"parameter {name}" for name, tensor in module.named_parameters(remove_duplicate=False)
+        }
+        self._names |= {id(tensor): f"buffer {name}" for name, tensor in module.named_buffers(remove_duplicate=False)}
+        self._names |= {key: f"input {name}" for key, name in input_names.items()}
+        self._numbers: dict[int, int] = {}
+        # Live tensors by storage. Holding them also keeps their ids from being used again during the run.
+        self._sharing: dict[int, dict[int, Tensor]] = {}
+        self._kept_in: dict[int, list[int]] = {}
+        self._given: dict[int, Tensor] = {}
+
+    def close(self) -> Tape:
+        """Undoes what the run wrote into parameters, buffers and arguments, and lets go of all tensors but the
+        tape's."""
+        for value, tensor in self._given.items():
+            kept = self.tape.values[value]
+            if _storage(kept) != _storage(tensor):
+                tensor.detach().copy_(kept)
+        self._sharing.clear()
+        self._given.clear()
+        return self.tape
+
+    @contextmanager
+    def following_modules(self) -> Iterator[None]:
+        """Keeps the path of the innermost running module."""
+
+        def enter(module: nn.Module, _: Any) -> None:
+            path = self._paths.get(id(module))
+            self._running.append(self._running[-1] if path is None and self._running else path or "")
+
+        def leave(module: nn.Module, _: Any, __: Any) -> None:
+            self._running.pop()
+
+        hooks = torch.nn.modules.module
+        entered = hooks.register_module_forward_pre_hook(enter)
+        left = hooks.register_module_forward_hook(leave, always_call=True)
+        try:
+            yield
+        finally:
+            entered.remove()
+            left.remove()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        inputs = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
+        numbers = [self.number(tensor) for tensor in inputs]
+        symbolic_args, symbolic_kwargs = tree_map_only(Tensor, lambda t: Ref(self._numbers[id(t)]), (args, kwargs))
+        written = _written(func, args, kwargs)
+        for tensor in written:
+            self._freeze(tensor)
+        draft = dict(
+            index=len(self.tape.ops),
+            name=func._schema.name.removeprefix("aten::"),
+            run=func,
+            args=symbolic_args,
+            kwargs=symbolic_kwargs,
+            inputs=tuple(dict.fromkeys(numbers)),
+            writes=tuple(self._numbers[id(tensor)] for tensor in written),
+            place=calling_place(self.boundary),
+            module=self._running[-1] if self._running else "",
+            random=torch.Tag.nondeterministic_seeded in func.tags,
+        )
+        try:
+            output = func(*args, **kwargs)
+        except Exception:
+            self.tape.failed_op = Op(outputs=(), **draft)
+            raise
+        made = [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Tensor)]
+        before = {id(tensor): self._numbers[id(tensor)] for tensor in written}
+        outputs = tuple(self._add(tensor, draft["index"]) for tensor in (*made, *_absent(written, made)))
+        self.tape.ops.append(Op(outputs=outputs, **draft))
+        for tensor in written:
+            self._renew_views(tensor, before[id(tensor)], draft)
+        return output
+
+    def number(self, tensor: Tensor) -> int:
+        """The number of a tensor's present value; a tensor not seen before is a leaf."""
+        known = self._numbers.get(id(tensor))
+        if known is not None:
+            return known
+        value = self._add(tensor, None)
+        self._given[value] = tensor
+        self.tape.leaves[value] = self._names.get(id(tensor), "constant")
+        return value
+
+    def _add(self, tensor: Tensor, maker: int | None) -> int:
+        value = len(self.tape.values)
+        self.tape.values.append(tensor.detach() if tensor.requires_grad else tensor)
+        self.tape.producer.append(maker)
+        self._numbers[id(tensor)] = value
+        self._sharing.setdefault(_storage(tensor), {})[id(tensor)] = tensor
+        self._kept_in.setdefault(_storage(tensor), []).append(value)
+        return value
+
+    def _freeze(self, tensor: Tensor) -> None:
+        """The values that a write is about to change are kept as copies."""
+        for value in self._kept_in.pop(_storage(tensor), ()):
+            self.tape.values[value] = self.tape.values[value].clone()
+
+    def _renew_views(self, written: Tensor, before: int, draft: Mapping[str, Any]) -> None:
+        """Every other view of a tensor written to has a new value, made of its old one and what was written."""
+        source = self._numbers[id(written)]
+        for sharer in list(self._sharing.get(_storage(written), {}).values()):
+            old = self._numbers[id(sharer)]
+            if sharer is written or old == source:
+                continue
+            index = len(self.tape.ops)
+            value = self._add(sharer, index)
+            run = _overwrite(_geometry(sharer), _geometry(written))
+            self.tape.ops.append(
+                Op(
+                    index=index,
+                    name="overwrite",
+                    run=run,
+                    args=(Ref(old), Ref(source)),
+                    kwargs={},
+                    inputs=(old, source),
+                    outputs=(value,),
+                    writes=(),
+                    place=draft["place"],
+                    module=draft["module"],
+                )
+            )
+
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def _geometry(tensor: Tensor) -> Geometry:
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
+
+
+def _overwrite(old: Geometry, new: Geometry) -> Callable[[Tensor, Tensor], Tensor]:
+    """old value, value written through another view of the same memory → the new value of the old view."""
+
+    def run(kept: Tensor, written: Tensor) -> Tensor:
+        size = 1 + max(sum((n - 1) * s for n, s in zip(g[0], g[1], strict=True)) + g[2] for g in (old, new))
+        memory = kept.new_zeros(size)
+        memory.as_strided(*old).copy_(kept)
+        memory.as_strided(*new).copy_(written)
+        return memory.as_strided(*old)
+
+    return run
+
+
+def _storage(tensor: Tensor) -> int:
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return -id(tensor)
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors that an operation writes in place, by its schema."""
+    found = []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        given = args[position] if position < len(args) else kwargs.get(argument.name)
+        found += [leaf for leaf in tree_flatten(given)[0] if isinstance(leaf, Tensor)]
+    return found
+
+
+def _absent(written: list[Tensor], made: list[Tensor]) -> list[Tensor]:
+    return [tensor for tensor in written if all(tensor is not other for other in made)]

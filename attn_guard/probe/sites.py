@@ -1,0 +1,189 @@
+"""Finds the attention computations on a tape: each softmax with the two products around it.
+
+What is recovered here is structure: which operation plays which part. What a run with changed inputs shows beyond
+that is in `attn_guard.probe.influence`, and both together make a `Site` in `attn_guard.probe.anatomist`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from attn_guard.probe.flow import LAYOUT, MATMUL, SOFTMAX, Flow, Projection, operands
+from attn_guard.probe.tape import Op
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One attention computation on a tape, by its operations and values.
+
+    ``query`` and ``key`` are the operands of the scores product, (N, Tq, d) and (N, d, Tk); ``weights`` and
+    ``value`` those of the
+    context product. A projection is None where query, key or value are not projected by this module.
+    """
+
+    flow: Flow
+    scores: Op
+    softmax: Op
+    context: Op
+    query: int
+    key: int
+    weights: int
+    value: int
+    query_projection: Projection | None
+    key_projection: Projection | None
+    value_projection: Projection | None
+    output: Projection | None
+
+    @property
+    def module(self) -> str:
+        """Path of the innermost module that does the whole of it, projections included."""
+        core = common_path(op.module for op in (self.scores, self.softmax, self.context))
+        owners = [core]
+        for projection in (self.query_projection, self.key_projection, self.value_projection):
+            if projection is not None:
+                path = projection.op.module
+                owners.append(path if f"{path}.".startswith(f"{core}.") else path.rpartition(".")[0])
+        return common_path(owners)
+
+    @cached_property
+    def before(self) -> list[Op]:
+        """The operations from the scores to the softmax."""
+        return self.flow.chain(self.scores.output, self.softmax.inputs[0])
+
+    @cached_property
+    def after(self) -> list[Op]:
+        """The operations from the softmax to the product with the value."""
+        return self.flow.chain(self.softmax.output, self.weights)
+
+    @cached_property
+    def merge(self) -> list[Op]:
+        """The operations from the context to the output projection, or to the result where there is none."""
+        end = self.merged
+        return [] if end is None else self.flow.chain(self.context.output, end)
+
+    @cached_property
+    def merged(self) -> int | None:
+        """The value that enters the output projection; the result where nothing but layout lies between."""
+        if self.output is not None:
+            return self.output.activation
+        reached = self.flow.tape.descendants({self.context.output})
+        for result in self.flow.tape.results():
+            if result in reached and all(op.name in LAYOUT for op in self.flow.chain(self.context.output, result)):
+                return result
+        return None
+
+
+def traces(flow: Flow) -> list[Trace]:
+    """Every attention computation on the tape, in the order of the softmaxes."""
+    return [trace for op in flow.tape.ops if op.name in SOFTMAX for trace in _trace(flow, op)]
+
+
+def _trace(flow: Flow, softmax: Op) -> Iterator[Trace]:
+    scores = _scores(flow, softmax)
+    if scores is None:
+        return
+    found = _context(flow, softmax)
+    if found is None:
+        return
+    context, weights, value = found
+    query, key = operands(scores)
+    yield Trace(
+        flow=flow,
+        scores=scores,
+        softmax=softmax,
+        context=context,
+        query=query,
+        key=key,
+        weights=weights,
+        value=value,
+        query_projection=_projection(flow, query),
+        key_projection=_projection(flow, key),
+        value_projection=_projection(flow, value),
+        output=_output(flow, context),
+    )
+
+
+def _scores(flow: Flow, softmax: Op) -> Op | None:
+    """The product of content with content nearest before the softmax; of several added ones, the first."""
+    tape = flow.tape
+    products: list[Op] = []
+    pending, seen = [softmax.inputs[0]], set()
+    while pending:
+        value = pending.pop()
+        op = tape.maker(value)
+        if op is None or value in seen or value not in flow.content or op.name in SOFTMAX:
+            continue
+        seen.add(value)
+        if flow.product(op):
+            products.append(op)
+        elif flow.projection(op) is None:
+            pending.extend(op.inputs)
+    return min(products, key=lambda op: op.index, default=None)
+
+
+def _context(flow: Flow, softmax: Op) -> tuple[Op, int, int] | None:
+    """The next product of the weights with content: the operation, the weights and the other operand.
+
+    Weights that are mixed over heads by a learned matrix on the way (talking heads) stay weights.
+    """
+    reached = set(softmax.outputs)
+    for op in flow.tape.ops[softmax.index + 1 :]:
+        if reached.isdisjoint(op.inputs):
+            continue
+        product = flow.product(op)
+        if product is None:
+            if op.name in SOFTMAX:
+                return None
+            reached.update(op.outputs)
+            continue
+        left, right = product
+        if left in reached and right in reached:
+            return None
+        return (op, left, right) if left in reached else (op, right, left)
+    return None
+
+
+def _projection(flow: Flow, value: int) -> Projection | None:
+    """The first projection among the nearest ones that a value comes from."""
+    found: list[Projection] = []
+    pending, seen = [value], set()
+    while pending:
+        current = pending.pop()
+        op = flow.tape.maker(current)
+        if op is None or current in seen or current not in flow.content:
+            continue
+        seen.add(current)
+        projection = flow.projection(op)
+        if projection is not None:
+            found.append(projection)
+        elif op.name not in MATMUL or flow.product(op) is None:
+            pending.extend(op.inputs)
+    return min(found, key=lambda projection: projection.op.index, default=None)
+
+
+def _output(flow: Flow, context: Op) -> Projection | None:
+    """The projection that the context goes through next."""
+    reached = {context.output}
+    for op in flow.tape.ops[context.index + 1 :]:
+        if reached.isdisjoint(op.inputs):
+            continue
+        projection = flow.projection(op)
+        if projection is not None and projection.activation in reached:
+            return projection
+        if op.name in MATMUL or op.name in SOFTMAX:
+            return None
+        reached.update(op.outputs)
+    return None
+
+
+def common_path(paths: Iterable[str]) -> str:
+    """The longest module path that all paths begin with."""
+    split = [path.split(".") if path else [] for path in paths]
+    shared: list[str] = []
+    for names in zip(*split, strict=False):
+        if len(set(names)) > 1:
+            break
+        shared.append(names[0])
+    return ".".join(shared)

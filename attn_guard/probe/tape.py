@@ -1,0 +1,143 @@
+"""The record of one run: a straight-line program of tensor operations and every value it computed.
+
+Values are numbered. An operation names its inputs by `Ref`, so the tape is in single-assignment form even where the
+code wrote in place: each write makes a new value, and so does every view of the tensor written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from attn_guard.findings import Location
+from attn_guard.probe.places import Place, locate, raised_at
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Stands in an operation's arguments for the value with this number."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One tensor operation. ``inputs`` and ``outputs`` are the numbers of its values, ``writes`` those it writes in
+    place.
+
+    ``module`` is the path of the innermost module that was running.
+    """
+
+    index: int
+    name: str
+    run: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    writes: tuple[int, ...]
+    place: Place | None
+    module: str
+    random: bool = False
+
+    @property
+    def output(self) -> int:
+        return self.outputs[0]
+
+    @property
+    def location(self) -> Location:
+        return locate(self.place, self.module)
+
+
+@dataclass
+class Tape:
+    """Values and operations of one run, in the order in which they were made.
+
+    ``leaves`` names the values that no operation made: parameters ("parameter q.weight"), inputs ("input x") and
+    constants
+    ("constant"). ``result`` is what the module returned, with tensors replaced by `Ref`. ``failure`` is the exception
+    that ended the run early, and ``failed_op`` the operation that raised it, if it was one.
+    """
+
+    values: list[Tensor] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    producer: list[int | None] = field(default_factory=list)
+    leaves: dict[int, str] = field(default_factory=dict)
+    result: Any = None
+    failure: Exception | None = None
+    failed_op: Op | None = None
+
+    def __post_init__(self) -> None:
+        self._consumers: dict[int, list[int]] = {}
+
+    def maker(self, value: int) -> Op | None:
+        """The operation that made a value; None for a leaf."""
+        index = self.producer[value]
+        return None if index is None else self.ops[index]
+
+    def consumers(self, value: int) -> Iterator[Op]:
+        """The operations that read a value, in order."""
+        if not self._consumers:
+            for op in self.ops:
+                for read in op.inputs:
+                    self._consumers.setdefault(read, []).append(op.index)
+        return (self.ops[index] for index in dict.fromkeys(self._consumers.get(value, ())))
+
+    def ancestors(self, value: int, stop: Callable[[int], bool] = lambda _: False) -> set[int]:
+        """Every value that ``value`` was computed from, itself included; the search does not go behind ``stop``
+        values."""
+        found, pending = {value}, [value]
+        while pending:
+            current = pending.pop()
+            maker = self.maker(current)
+            if maker is None or (stop(current) and current != value):
+                continue
+            for read in maker.inputs:
+                if read not in found:
+                    found.add(read)
+                    pending.append(read)
+        return found
+
+    def descendants(self, values: Iterator[int] | list[int] | set[int]) -> set[int]:
+        """Every value computed from any of ``values``, themselves included."""
+        found = set(values)
+        for op in self.ops:
+            if not found.isdisjoint(op.inputs):
+                found.update(op.outputs)
+        return found
+
+    def nearest(self, value: int, names: Collection[str]) -> Op | None:
+        """The nearest operation with one of these names that a value comes from, along first operands."""
+        op = self.maker(value)
+        while op is not None and op.name not in names:
+            op = self.maker(op.inputs[0]) if op.inputs else None
+        return op
+
+    @property
+    def failed_at(self) -> Location:
+        """The line of the user's code that raised ``failure``."""
+        return raised_at(self.failure)
+
+    def is_parameter(self, value: int) -> bool:
+        return self.leaves.get(value, "").startswith("parameter")
+
+    def is_input(self, value: int) -> bool:
+        return self.leaves.get(value, "").startswith("input")
+
+    def inputs(self) -> dict[str, int]:
+        """Name of each tensor that the module was called with → its value."""
+        return {name.removeprefix("input "): value for value, name in self.leaves.items() if name.startswith("input")}
+
+    def results(self) -> list[int]:
+        """The tensors that the module returned, in order."""
+        from torch.utils._pytree import tree_leaves
+
+        return [leaf.index for leaf in tree_leaves(self.result) if isinstance(leaf, Ref)]
+
+
+def same(left: Tensor, right: Tensor) -> Tensor:
+    """Elementwise: bit-for-bit the same value, NaN included."""
+    return (left == right) | ((left != left) & (right != right))
