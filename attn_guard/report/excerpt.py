@@ -36,6 +36,8 @@ def shown_path(path: str) -> str:
 
 
 def shown_place(place: Location) -> str:
+    if not place.line:  # known by name only
+        return place.path
     return shown_path(place.path) + str(place).removeprefix(place.path)
 
 

@@ -1,0 +1,3 @@
+"""Runs of pytest inside the tests need ``pytester``."""
+
+pytest_plugins = ["pytester"]
