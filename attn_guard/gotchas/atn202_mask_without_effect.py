@@ -35,6 +35,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
 
 GOTCHA = Gotcha(
     code="ATN202",
@@ -57,6 +58,12 @@ def check(site: Site) -> Iterator[Finding]:
             )
         else:
             yield _without_effect(site, mask)
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A masked copy that nobody keeps, of a tensor that could not be traced to a site."""
+    for mask in function.stray_masks:
+        yield GOTCHA.at(mask.location, "result of the mask is thrown away", help="keep the result: x = x.masked_fill(...)")
 
 
 def _without_effect(site: Site, mask: Step) -> Finding:

@@ -42,6 +42,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.anatomist import Anatomy
     from attn_guard.probe.xray import XRay
 
@@ -51,6 +52,11 @@ GOTCHA = Gotcha(
     summary="mask is upside down: it blocks what should be seen and keeps what should be hidden",
     fix="invert the mask: ~mask",
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for mask in function.misread_masks:
+        yield GOTCHA.at(mask.location, mask.text, help=mask.help)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

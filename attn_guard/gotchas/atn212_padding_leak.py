@@ -31,11 +31,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from attn_guard.anatomy import StepKind
 from attn_guard.findings import Location, Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -44,6 +46,18 @@ GOTCHA = Gotcha(
     summary="real tokens depend on padded ones",
     fix="pass the padding mask on to the attention call, or fill the scores of padded keys with -inf",
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A padding mask that a function with attention in it takes and never reads."""
+    for name, place in function.unread_padding_masks:
+        for site in function.own_sites:
+            if site.softmax is not None and not site.find(StepKind.MASK):
+                yield GOTCHA.at(
+                    site.softmax,
+                    f"{name} is never read; padded keys get weight",
+                    related=(place, "the mask that is not used"),
+                )
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

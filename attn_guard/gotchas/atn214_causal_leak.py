@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -47,6 +48,22 @@ GOTCHA = Gotcha(
     summary="output depends on later positions",
     fix="pass is_causal=True, or fill the scores with -inf where the key comes after the query",
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A class that is causal by contract or by name, with attention that nothing masks."""
+    declared = function.promises.get("causal") is True
+    if function.name != "forward" or not (declared or "causal" in function.class_name.lower()):
+        return
+    if any(word in name.lower() for name in function.parameters for word in ("mask", "bias", "causal")):
+        return
+    for site in function.sites:
+        if site.causal is False and site.softmax is not None:
+            yield GOTCHA.at(
+                site.softmax,
+                f"{function.class_name} is causal, but no mask hides later positions here",
+                severity=Severity.ERROR if declared else Severity.WARNING,
+            )
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -44,6 +45,12 @@ GOTCHA = Gotcha(
     fix="raise in the constructor if d_model % heads is not 0",
     preview=(Detector.LINT,),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A constructor that divides its width by its heads in a class that never checks the remainder."""
+    for division in function.unchecked_heads:
+        yield GOTCHA.at(division.location, "width is divided by the number of heads, and nothing checks the remainder")
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

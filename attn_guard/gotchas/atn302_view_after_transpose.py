@@ -35,6 +35,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -43,6 +44,11 @@ GOTCHA = Gotcha(
     summary="view of a transposed tensor; raises when it runs",
     fix="use .reshape, or .contiguous() before .view",
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for view in function.illegal_views:
+        yield GOTCHA.at(view.location, related=view.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

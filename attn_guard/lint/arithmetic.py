@@ -1,0 +1,274 @@
+"""What ``+ - * / @`` and comparisons do to values; the functions of the same meaning (``torch.mul``, ``.eq``) come here too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attn_guard.anatomy import Stage, StepKind
+from attn_guard.lint import layout, names
+from attn_guard.lint.place import Place
+from attn_guard.lint.record import Event, mask_stage
+from attn_guard.lint.values import (
+    UNKNOWN,
+    Draft,
+    Filled,
+    Flag,
+    Mask,
+    Meaning,
+    Role,
+    Scalar,
+    Tensor,
+    Text,
+    Unknown,
+    Value,
+)
+
+MASKABLE = (Role.SCORES, Role.WEIGHTS)
+
+
+def as_tensor(value: Value) -> Tensor | None:
+    """The tensor that a value is, or may be: an argument called ``query`` is one that is seen from its projection on."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Unknown):
+        return Tensor(traced=value.parameter and names.is_query_or_key(value.name), name=value.name)
+    return None
+
+
+def as_mask(value: Value) -> Mask | None:
+    if isinstance(value, Mask):
+        return value
+    if isinstance(value, Unknown) and names.is_mask(value.name):
+        return Mask(name=value.name)
+    return None
+
+
+def multiply(place: Place, left: Value, right: Value) -> Value:
+    if isinstance(left, Scalar) and isinstance(right, Scalar):
+        return left.times(right)
+    if isinstance(right, Tensor) and not (isinstance(left, Tensor) and left.role is not Role.PARAMETER):
+        left, right = right, left
+    if isinstance(left, Tensor):
+        return _scale(place, left, right)
+    for mask, factor in ((left, right), (right, left)):
+        if isinstance(factor, Scalar) and (found := as_mask(mask)):
+            return _scaled_mask(found, factor)
+        if isinstance(mask, Filled) and isinstance(factor, Scalar) and factor.is_number:
+            return Filled(mask.number * factor.number)
+        if isinstance(mask, Filled) and isinstance(factor, Mask):
+            return _scaled_mask(factor, Scalar(mask.number))
+    first, second = as_mask(left), as_mask(right)
+    if first and second:
+        both_keep = first.meaning == second.meaning == Meaning.KEEPS
+        return Mask(Meaning.KEEPS if both_keep else None, name=first.name)
+    return UNKNOWN
+
+
+def _scale(place: Place, tensor: Tensor, factor: Value) -> Tensor:
+    if isinstance(factor, Scalar):
+        return tensor.after(place.draft(StepKind.SCALE, factor=factor))
+    if isinstance(factor, Tensor) and factor.role is Role.PARAMETER:
+        return tensor.after(place.draft(StepKind.SCALE), bounded=True)
+    mask = as_mask(factor)
+    if mask and tensor.role in MASKABLE:
+        return tensor.after(place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=0.0, text=mask.name))
+    hidden = tensor.role is Role.SCORES
+    return tensor.after(place.draft(StepKind.SCALE), traced=False, opaque=tensor.opaque or hidden)
+
+
+def _scaled_mask(mask: Mask, factor: Scalar) -> Mask:
+    """``(1 - keep) * -1e9``: zeros stay, ones become the number that blocks."""
+    if not factor.is_number:
+        return Mask(name=mask.name)
+    if mask.meaning is Meaning.ADDED:
+        return replace(mask, fill=mask.fill * factor.number if mask.fill else None)
+    if mask.meaning is Meaning.KEEPS:
+        return Mask(name=mask.name)
+    return Mask(Meaning.ADDED, fill=factor.number, causal=mask.causal, name=mask.name)
+
+
+def divide(place: Place, left: Value, right: Value) -> Value:
+    if isinstance(right, Scalar):
+        inverse = right.to_power(-1.0)
+        return multiply(place, left, inverse) if inverse else UNKNOWN
+    if isinstance(left, Tensor) and left.role is Role.WEIGHTS:
+        return left.after(place.draft(StepKind.NORM, stage=Stage.WEIGHTS))
+    if isinstance(left, Tensor):
+        learned = isinstance(right, Tensor) and right.role is Role.PARAMETER
+        return left.after(place.draft(StepKind.SCALE), traced=False, bounded=left.bounded or learned)
+    return UNKNOWN
+
+
+def floor_divide(place: Place, left: Value, right: Value) -> Value:
+    if isinstance(left, Scalar) and isinstance(right, Scalar):
+        if layout.is_d_model(left) and layout.is_heads(right):
+            place.record.unchecked_heads.append(Event(place.draft(StepKind.SPLIT)))
+        inverse = right.to_power(-1.0)
+        return left.times(inverse) if inverse else UNKNOWN
+    return UNKNOWN
+
+
+def power(left: Value, right: Value) -> Value:
+    if isinstance(left, Scalar) and isinstance(right, Scalar) and right.is_number:
+        return left.to_power(right.number) or UNKNOWN
+    return UNKNOWN
+
+
+def add(place: Place, left: Value, right: Value, sign: float = 1.0) -> Value:
+    if isinstance(left, Scalar) and isinstance(right, Scalar):
+        both_numbers = left.is_number and right.is_number
+        return Scalar(left.number + sign * right.number) if both_numbers else UNKNOWN
+    if isinstance(right, Tensor) and not isinstance(left, Tensor):
+        left, right = right, left
+    if isinstance(left, Tensor):
+        return _add_to_tensor(place, left, right, sign)
+    return _combine_masks(left, right, sign)
+
+
+def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> Tensor:
+    if isinstance(other, Tensor) and other.role is tensor.role:
+        return _add_tensors(place, tensor, other)
+    mask = as_mask(other)
+    if tensor.role is Role.SCORES and mask:
+        fill = mask.fill * sign if mask.fill is not None and mask.meaning is Meaning.ADDED else None
+        step = place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=fill, text=mask.name)
+        # scores * keep + (1 - keep) * -1e9: the product alone is no mask yet, the sum is
+        steps = tuple(s for s in tensor.steps if not (s.kind is StepKind.MASK and s.fill == 0.0))
+        return replace(tensor, steps=(*steps, step))
+    if tensor.role in MASKABLE and not isinstance(other, Scalar):
+        learned = isinstance(other, Tensor) and other.role is Role.PARAMETER
+        text = getattr(other, "name", "")
+        return tensor.after(
+            place.draft(StepKind.BIAS, stage=mask_stage(tensor), text=text), opaque=tensor.opaque or not learned
+        )
+    return tensor
+
+
+def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
+    """A sum of two scores, two halves of a rotated query, or a residual."""
+    known = set(map(id, left.steps))
+    return replace(
+        left,
+        steps=(*left.steps, *(step for step in right.steps if id(step) not in known)),
+        traced=left.traced and right.traced and left.role is not Role.SCORES,
+        opaque=left.opaque or right.opaque,
+        bounded=left.bounded or right.bounded,
+    )
+
+
+def _combine_masks(left: Value, right: Value, sign: float) -> Value:
+    if isinstance(left, Scalar) and sign < 0 and left == Scalar(1.0) and (mask := as_mask(right)):
+        return mask.inverted()
+    if isinstance(left, Filled) and sign < 0 and left.number == 1.0 and (mask := as_mask(right)):
+        return mask.inverted()
+    if isinstance(right, Scalar) and sign < 0 and right == Scalar(1.0) and (mask := as_mask(left)):
+        return Mask(Meaning.ADDED if mask.meaning is not Meaning.BLOCKS else None, fill=-1.0, name=mask.name)
+    first, second = as_mask(left), as_mask(right)
+    if first and second:
+        same = first.meaning is second.meaning is Meaning.ADDED and first.fill == second.fill
+        return replace(first, meaning=Meaning.ADDED, causal=False) if same else Mask(name=first.name)
+    known = first or second
+    return Mask(name=known.name) if known else UNKNOWN
+
+
+def subtract(place: Place, left: Value, right: Value) -> Value:
+    return add(place, left, right, sign=-1.0)
+
+
+def matmul(place: Place, left: Value, right: Value) -> Value:
+    query, key = as_tensor(left), as_tensor(right)
+    if query is None or key is None:
+        return UNKNOWN
+    if query.role is Role.WEIGHTS or key.role is Role.WEIGHTS:
+        weights, value = (query, key) if query.role is Role.WEIGHTS else (key, query)
+        axes = layout.product_axes(query, key) if weights is query else None
+        return attend(place, weights, value).shaped(axes, layout.CONTIGUOUS)
+    if key.role is Role.PARAMETER or query.role is Role.PARAMETER:
+        return project(place, query if key.role is Role.PARAMETER else key, None)
+    if query.role is Role.ACTIVATION and key.role is Role.ACTIVATION:
+        return score(place, query, key).shaped(layout.product_axes(query, key), layout.CONTIGUOUS)
+    return UNKNOWN
+
+
+def project(place: Place, value: Tensor | None, width: Scalar | None) -> Tensor:
+    """A linear map of features: where the trace of a query or key begins."""
+    axes = (*value.axes[:-1], width) if value and value.axes else None
+    step = place.draft(StepKind.PROJECTION)
+    return Tensor(steps=(step,), traced=True, axes=axes, last=width, order=layout.CONTIGUOUS)
+
+
+def score(place: Place, query: Tensor, key: Tensor) -> Tensor:
+    """Scores of a query and a key, with what both went through."""
+    step = place.draft(StepKind.SCORES, stage=Stage.SCORES)
+    core = replace(step, text=query.name)
+    steps = (*_staged(query.steps, Stage.QUERY), *_staged(key.steps, Stage.KEY), core)
+    return Tensor(
+        Role.SCORES,
+        steps,
+        traced=query.traced and key.traced,
+        opaque=query.opaque or key.opaque,
+        bounded=query.bounded or key.bounded,
+        core=core,
+        width=query.last,
+    )
+
+
+def _staged(steps: tuple[Draft, ...], stage: Stage) -> tuple[Draft, ...]:
+    return tuple(replace(step, stage=stage) for step in steps)
+
+
+def attend(place: Place, weights: Tensor, value: Tensor | None) -> Tensor:
+    """The context: weights applied to values."""
+    step = place.draft(StepKind.CONTEXT, stage=Stage.CONTEXT)
+    context = replace(weights.after(step), role=Role.CONTEXT, axes=None, last=value.last if value else None)
+    place.record.see(context, place.region)
+    return context
+
+
+def compare(left: Value, right: Value, equal: bool) -> Value:
+    """``left == right`` (or ``!=``): inverts masks, and makes padding masks out of token ids."""
+    for value, other in ((left, right), (right, left)):
+        if mask := as_mask(value):
+            number = _truth(other)
+            if number is not None:
+                return mask if (number == 1.0) == equal else mask.inverted()
+        if isinstance(value, Unknown | Tensor) and _is_pad(other):
+            return Mask(Meaning.BLOCKS if equal else Meaning.KEEPS, name="padding")
+    return UNKNOWN
+
+
+def above(left: Value, right: Value) -> Value:
+    """``left > right``, where only a mask against 0 or 0.5 is understood."""
+    mask = as_mask(left)
+    positive = isinstance(right, Scalar) and right.is_number and 0.0 <= right.number < 1.0
+    return mask if mask and positive else UNKNOWN
+
+
+def _truth(value: Value) -> float | None:
+    if isinstance(value, Flag):
+        return float(value.truth)
+    if isinstance(value, Scalar) and value.is_number and value.number in (0.0, 1.0):
+        return value.number
+    return None
+
+
+def _is_pad(value: Value) -> bool:
+    if isinstance(value, Unknown):
+        return names.is_pad(value.name) and not names.is_mask(value.name)
+    if isinstance(value, Text):
+        return names.is_pad(value.text)
+    return isinstance(value, Scalar) and len(value.powers) == 1 and names.is_pad(value.powers[0][0].name)
+
+
+def invert(value: Value) -> Value:
+    mask = as_mask(value)
+    return mask.inverted() if mask else UNKNOWN
+
+
+def both(left: Value, right: Value, *, either: bool) -> Value:
+    """``left & right`` or ``left | right``: two masks of one meaning keep it under the operator that fits it."""
+    first, second = as_mask(left), as_mask(right)
+    if first and second and first.meaning is second.meaning:
+        fits = Meaning.BLOCKS if either else Meaning.KEEPS
+        return Mask(first.meaning if first.meaning is fits else None, name=first.name)
+    return Mask(name=(first or second or Mask()).name) if first or second else UNKNOWN

@@ -1,0 +1,147 @@
+"""Evaluates calls: torch functions and methods, layers, and functions of the same file, which are walked in place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from attn_guard.lint import arithmetic, expressions, ops
+from attn_guard.lint.layers import call_layer, make_layer
+from attn_guard.lint.place import Call
+from attn_guard.lint.values import (
+    UNKNOWN,
+    Bound,
+    ClassReference,
+    Closure,
+    Dotted,
+    Instance,
+    Layer,
+    Role,
+    Sequence,
+    Shape,
+    Tensor,
+    Text,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from attn_guard.lint.frame import Frame
+
+_FAMILIES = ("torch", "numpy", "math", "einops", "opt_einsum")
+
+
+def evaluate_call(frame: Frame, node: cst.Call) -> Value:
+    if isinstance(node.func, cst.Attribute) and _is_super(node.func.value):
+        return _super_call(frame, node, node.func.attr.value)
+    function = expressions.evaluate(frame, node.func)
+    args, kwargs, spread = _arguments(frame, node)
+    call = Call(frame.place(node), args, kwargs, spread)
+    if isinstance(function, Bound):
+        return _method(frame, node, function, call)
+    if isinstance(function, Dotted):
+        return _dotted(function, call)
+    if isinstance(function, Layer):
+        return call_layer(function, call)
+    if isinstance(function, Closure):
+        return frame.walk.call(function, call, frame)
+    if isinstance(function, ClassReference):
+        return frame.walk.construct(function.type, call, frame)
+    if isinstance(function, Instance):
+        forward = frame.walk.attribute(function, "forward")
+        return frame.walk.call(forward, call, frame) if isinstance(forward, Closure) else opaque(call)
+    if isinstance(node.func, cst.Name):
+        return _builtin(frame, node.func.value, call)
+    return opaque(call)
+
+
+def _is_super(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "super"
+
+
+def _super_call(frame: Frame, node: cst.Call, name: str) -> Value:
+    args, kwargs, spread = _arguments(frame, node)
+    method = frame.walk.inherited(frame, name)
+    return frame.walk.call(method, Call(frame.place(node), args, kwargs, spread), frame) if method else UNKNOWN
+
+
+def _arguments(frame: Frame, node: cst.Call) -> tuple[tuple[Value, ...], dict[str, Value], bool]:
+    args: list[Value] = []
+    kwargs: dict[str, Value] = {}
+    spread = False
+    for arg in node.args:
+        value = expressions.evaluate(frame, arg.value)
+        if arg.keyword is not None:
+            kwargs[arg.keyword.value] = value
+        elif arg.star == "*" and isinstance(value, Sequence) and not value.endless:
+            args.extend(value.items)
+        elif arg.star:
+            spread = True
+        else:
+            args.append(value)
+    return tuple(args), kwargs, spread
+
+
+def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
+    receiver = method.receiver
+    if isinstance(receiver, Sequence | Shape) and method.name in ("append", "extend"):
+        return UNKNOWN
+    op = ops.METHODS.get(method.name)
+    if op is None:
+        return opaque(replace(call, args=(receiver, *call.args)))
+    result = op(replace(call, args=(receiver, *call.args)))
+    if method.name.endswith("_") and isinstance(node.func, cst.Attribute):
+        frame.rebind(node.func.value, result)
+    return result
+
+
+def _dotted(function: Dotted, call: Call) -> Value:
+    module, _, name = function.path.rpartition(".")
+    if module.split(".")[0] in _FAMILIES:
+        if module == "torch.nn" and name == "Parameter":
+            return Tensor(Role.PARAMETER)
+        if module.startswith("torch.nn.modules") or module == "torch.nn":
+            return make_layer(name, call.args, dict(call.kwargs))
+        op = ops.FUNCTIONS.get(name)
+        return op(call) if op else opaque(call)
+    if name[:1].isupper():
+        return make_layer(name, call.args, dict(call.kwargs))
+    return opaque(call)
+
+
+def _builtin(frame: Frame, name: str, call: Call) -> Value:
+    if name in ("float", "int", "abs"):
+        return ops.to_float(call)
+    if name == "map" and len(call.args) == 2 and isinstance(call.args[0], Closure):
+        over = call.args[1]
+        function = call.args[0]
+        results = tuple(
+            frame.walk.call(function, replace(call, args=(item,), kwargs={}), frame)
+            for item in expressions.items_of(over)
+        )
+        return Sequence(results, endless=not isinstance(over, Sequence) or over.endless)
+    if name in ("list", "tuple") and call.args:
+        return call.args[0]
+    if name == "getattr" and len(call.args) >= 2 and isinstance(call.args[1], Text):
+        return expressions.named(call.args[1].text) if len(call.args) == 2 else UNKNOWN
+    if name in ("enumerate", "zip"):
+        return _paired(name, call)
+    return opaque(call)
+
+
+def _paired(name: str, call: Call) -> Value:
+    columns = [expressions.items_of(arg) for arg in call.args]
+    if name == "enumerate":
+        columns = [(UNKNOWN,) * len(columns[0]), *columns[:1]] if columns else []
+    rows = tuple(Sequence(row) for row in zip(*columns, strict=False))
+    endless = not all(isinstance(arg, Sequence) and not arg.endless for arg in call.args)
+    return Sequence(rows, endless=endless) if rows else UNKNOWN
+
+
+def opaque(call: Call) -> Value:
+    """A call that is not understood: scores that go in come out as scores, but nothing is sure about them any more."""
+    for value in (*call.args, *call.kwargs.values()):
+        if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
+            return replace(value, traced=False, opaque=True, axes=None, last=None, order=None)
+    return UNKNOWN

@@ -1,0 +1,131 @@
+"""Reads the strings of ``einsum`` and einops ``rearrange``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from attn_guard.anatomy import Size, Stage, StepKind
+from attn_guard.lint import arithmetic, layout
+from attn_guard.lint.place import Call
+from attn_guard.lint.values import UNKNOWN, Atom, Axes, Role, Scalar, Sequence, Tensor, Text, Value
+
+_GROUP = re.compile(r"\(([^)]*)\)|(\S+)")
+
+
+def einsum(call: Call) -> Value:
+    """A product of two tensors by their letters; more or fewer operands are not followed."""
+    equation = call.arg(0, "equation")
+    given = call.args[1:]
+    if len(given) == 1 and isinstance(given[0], Sequence):
+        given = given[0].items
+    if not isinstance(equation, Text) and len(call.args) == 3 and isinstance(call.args[2], Text):
+        equation, given = call.args[2], call.args[:2]  # einops.einsum takes the string last
+    if not isinstance(equation, Text) or len(given) != 2 or call.spread:
+        return UNKNOWN
+    sides = equation.text.partition("->")
+    inputs = sides[0].split(",")
+    left, right = (arithmetic.as_tensor(value) for value in given)
+    if len(inputs) != 2 or not sides[1] or left is None or right is None:
+        return UNKNOWN
+    letters = [_letters(part) for part in (*inputs, sides[2])]
+    return _product(call, left, right, letters)
+
+
+def _letters(part: str) -> list[str]:
+    return part.split() if " " in part.strip() else list(part.replace("...", ".").strip())
+
+
+def _product(call: Call, left: Tensor, right: Tensor, letters: list[list[str]]) -> Value:
+    axes = _axes(left, right, letters)
+    summed = set(letters[0]) & set(letters[1]) - set(letters[2])
+    if not summed:
+        return UNKNOWN
+    for weights, value in ((left, right), (right, left)):
+        if weights.role is Role.WEIGHTS:
+            return arithmetic.attend(call.place, weights, value).shaped(axes, None)
+    for parameter, value in ((left, right), (right, left)):
+        if parameter.role is Role.PARAMETER:
+            return arithmetic.project(call.place, None, None).shaped(axes, None)
+    if left.role is Role.ACTIVATION and right.role is Role.ACTIVATION:
+        return arithmetic.score(call.place, left, right).shaped(axes, None)
+    return UNKNOWN
+
+
+def _axes(left: Tensor, right: Tensor, letters: list[list[str]]) -> Axes | None:
+    sizes: dict[str, Scalar | None] = {}
+    for tensor, names in ((right, letters[1]), (left, letters[0])):
+        if tensor.axes is None or len(tensor.axes) != len(names) or "." in names:
+            return None
+        sizes.update(zip(names, tensor.axes, strict=True))
+    return tuple(sizes.get(letter) for letter in letters[2])
+
+
+def rearrange(call: Call) -> Value:
+    """einops: never scrambles, since every axis has its name on both sides."""
+    value, pattern = call.arg(0, "tensor"), call.arg(1, "pattern")
+    if isinstance(value, Sequence):
+        return replace(value, items=tuple(_rearranged(call, item, pattern) for item in value.items))
+    return _rearranged(call, value, pattern)
+
+
+def _rearranged(call: Call, value: Value, pattern: Value) -> Value:
+    if not isinstance(pattern, Text) or "->" not in pattern.text:
+        return value.shaped(None, None) if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    source, target = (_groups(side) for side in pattern.text.split("->")[:2])
+    sizes = _sizes(call, value, source)
+    axes = None if any("..." in group for group in target) else tuple(_size(group, sizes) for group in target)
+    result = replace(value.shaped(axes, None), last=_size(target[-1], sizes) if target else None)
+    split = [group for group in source if len(group) > 1]
+    if value.role is Role.CONTEXT:
+        call.place.record.add(value, call.place.draft(StepKind.MERGE, stage=Stage.CONTEXT))
+    elif value.role is Role.ACTIVATION and any(_is_heads(sizes.get(name), name) for group in split for name in group):
+        result = result.after(call.place.draft(StepKind.SPLIT))
+    return result
+
+
+def _groups(side: str) -> list[list[str]]:
+    return [(group if group is not None else name).split() for group, name in _matches(side)]
+
+
+def _matches(side: str) -> list[tuple[str | None, str]]:
+    return [(found[1], found[2] or "") for found in _GROUP.finditer(side)]
+
+
+def _sizes(call: Call, value: Tensor, source: list[list[str]]) -> dict[str, Scalar]:
+    """Size of each letter: as given by keyword, as known from the tensor, or a size of its own."""
+    sizes: dict[str, Scalar] = {}
+    for name, given in call.kwargs.items():
+        if isinstance(given, Scalar):
+            is_heads = name in ("h", "heads") and not given.is_number
+            sizes[name] = _called(name, Size.HEADS) if is_heads and given.size is None else given
+    known = value.axes if value.axes and len(value.axes) == len(source) else None
+    for index, group in enumerate(source):
+        axis = known[index] if known else (value.last if index == len(source) - 1 else None)
+        missing = [name for name in group if name not in sizes]
+        if axis and len(missing) == 1:
+            rest = axis
+            for name in group:
+                inverse = sizes[name].to_power(-1.0) if name in sizes else None
+                rest = rest.times(inverse) if inverse else rest
+            sizes[missing[0]] = rest
+    return sizes
+
+
+def _size(group: list[str], sizes: dict[str, Scalar]) -> Scalar | None:
+    product = Scalar()
+    for name in group:
+        if name not in sizes:
+            return None
+        product = product.times(sizes[name])
+    return product
+
+
+def _is_heads(size: Scalar | None, name: str) -> bool:
+    return layout.is_heads(size) or (name in ("h", "heads") and size is not None)
+
+
+def _called(name: str, size: Size) -> Scalar:
+    return Scalar(powers=((Atom(name, size), 1.0),))

@@ -1,0 +1,180 @@
+"""The names of one function while it is walked, and how assignments change them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from attn_guard.anatomy import Size
+from attn_guard.lint import arithmetic, expressions, names, ops
+from attn_guard.lint.place import Call, Place
+from attn_guard.lint.values import (
+    UNKNOWN,
+    Atom,
+    Draft,
+    Filled,
+    Instance,
+    Mask,
+    Scalar,
+    Sequence,
+    Shape,
+    Tensor,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from attn_guard.lint.regions import Region
+    from attn_guard.lint.trace import Walk
+
+
+@dataclass
+class Frame:
+    """One function while it is walked: its names, and what it has returned so far."""
+
+    walk: Walk
+    region: Region
+    names: dict[str, Value]
+    instance: Instance | None = None
+    scope: Mapping[str, Value] = field(default_factory=dict)
+    returned: list[Value] = field(default_factory=list)
+    ended: bool = False
+    masked: dict[str, tuple[Draft, Draft | None]] = field(default_factory=dict)
+
+    def place(self, node: cst.CSTNode) -> Place:
+        return Place(node, self.region, self.walk.record)
+
+    def lookup(self, name: str) -> Value:
+        if name in self.names:
+            return self.names[name]
+        return self.scope[name] if name in self.scope else self.walk.global_value(name)
+
+    def assign(self, target: cst.BaseExpression, value: Value) -> None:
+        """``target = value``; unpacks, and learns the axes of a tensor whose shape is unpacked."""
+        if isinstance(target, cst.Name):
+            self.names[target.value] = _called(target.value, value)
+        elif isinstance(target, cst.Tuple | cst.List):
+            self._unpack(target, value)
+        elif isinstance(target, cst.Attribute):
+            owner = expressions.evaluate(self, target.value)
+            if isinstance(owner, Instance):
+                owner.attributes[target.attr.value] = value
+        elif isinstance(target, cst.Subscript):
+            self._assign_item(target, value)
+
+    def _unpack(self, target: cst.Tuple | cst.List, value: Value) -> None:
+        elements = target.elements
+        starred = any(isinstance(element, cst.StarredElement) for element in elements)
+        if isinstance(value, Shape):
+            values = _unpacked_shape(value, elements, starred)
+        elif isinstance(value, Sequence) and value.items and value.endless:
+            values = [value.items[min(index, len(value.items) - 1)] for index in range(len(elements))]
+        elif isinstance(value, Sequence) and len(value.items) == len(elements) and not starred:
+            values = list(value.items)
+        elif isinstance(value, Tensor):
+            values = [expressions.items_of(value)[0]] * len(elements)
+        else:
+            values = [UNKNOWN] * len(elements)
+        for element, part in zip(elements, values, strict=True):
+            if isinstance(element, cst.StarredElement):
+                self.assign(element.value, Sequence((UNKNOWN,), endless=True))
+            else:
+                self.assign(element.value, _named_part(element.value, part))
+
+    def learn_axes(self, node: cst.BaseExpression, target: cst.BaseExpression) -> None:
+        """``b, t, d = x.shape`` says of x that its axes are b, t and d."""
+        name = _shape_owner(node)
+        if name is None or not isinstance(target, cst.Tuple):
+            return
+        known = arithmetic.as_tensor(self.lookup(name))
+        if known is None or known.axes or any(isinstance(e, cst.StarredElement) for e in target.elements):
+            return
+        axes = []
+        for index, element in enumerate(target.elements):
+            value = self.names.get(element.value.value) if isinstance(element.value, cst.Name) else None
+            anonymous = Scalar(powers=((Atom(f"{name}.shape[{index}]"), 1.0),))
+            named = value if isinstance(value, Scalar) and _is_name(element.value) else anonymous
+            axes.append(named)
+        if known.last:
+            axes[-1] = known.last
+        self.names[name] = replace(known, axes=tuple(axes), last=axes[-1])
+
+    def _assign_item(self, target: cst.Subscript, value: Value) -> None:
+        """``scores[mask] = fill``."""
+        index = expressions.evaluate(self, target.slice[0].slice.value) if _is_index(target) else UNKNOWN
+        owner = expressions.evaluate(self, target.value)
+        fill = ops.number_of(value)
+        if isinstance(owner, Tensor) and owner.role in arithmetic.MASKABLE:
+            mask = arithmetic.as_mask(index)
+            self.rebind(target.value, ops.fill_where(Call(self.place(target), (owner,)), owner, mask, fill))
+        elif isinstance(owner, Mask):
+            self.rebind(target.value, Mask(name=owner.name))
+        elif isinstance(owner, Tensor | Filled):
+            self.rebind(target.value, UNKNOWN)
+
+    def rebind(self, node: cst.BaseExpression, value: Value) -> None:
+        """What an in-place operation leaves in the name it works on."""
+        while isinstance(node, cst.Attribute) and node.attr.value == "data":
+            node = node.value
+        if isinstance(node, cst.Name | cst.Attribute):
+            self.assign(node, value)
+
+
+def _is_name(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) and node.value != "_"
+
+
+def _is_index(target: cst.Subscript) -> bool:
+    return len(target.slice) == 1 and isinstance(target.slice[0].slice, cst.Index)
+
+
+def _shape_owner(node: cst.BaseExpression) -> str | None:
+    """The name x in ``x.shape`` or ``x.size()``."""
+    if isinstance(node, cst.Call) and not node.args:
+        node = node.func
+    if isinstance(node, cst.Attribute) and node.attr.value in ("shape", "size") and isinstance(node.value, cst.Name):
+        return node.value.value
+    return None
+
+
+def _unpacked_shape(value: Shape, elements: Many[cst.BaseElement], starred: bool) -> list[Value]:
+    count = len(elements)
+    if starred:
+        return [UNKNOWN] * count
+    known = value.tensor.axes if isinstance(value.tensor, Tensor) else None
+    sizes = [ops.axis_size(value.tensor, index) for index in range(count)]
+    if known is None and isinstance(value.tensor, Tensor) and value.tensor.last:
+        sizes[-1] = value.tensor.last
+    if known is None and count >= 3 and isinstance(elements[-1].value, cst.Name):
+        sizes[-1] = sizes[-1] if _has_size(sizes[-1]) else _feature_size(elements[-1].value.value, sizes[-1])
+    return sizes
+
+
+def _has_size(value: Value) -> bool:
+    return isinstance(value, Scalar) and value.size is not None
+
+
+def _feature_size(name: str, value: Value) -> Value:
+    return Scalar(powers=((Atom(name, Size.D_MODEL), 1.0),)) if names.is_feature_axis(name) else value
+
+
+def _named_part(target: cst.BaseExpression, value: Value) -> Value:
+    return _called(target.value, value) if isinstance(target, cst.Name) else value
+
+
+def _called(name: str, value: Value) -> Value:
+    """A value under its new name: a size without a name of its own takes it, and so does an unknown."""
+    if isinstance(value, Unknown) and not value.name:
+        return Unknown(name)
+    if isinstance(value, Scalar) and name != "_" and len(value.powers) == 1:
+        atom, power = value.powers[0]
+        if ".shape[" in atom.name and power == 1.0 and value.number == 1.0:
+            size = names.size_called(name) if len(name) > 1 else None  # H in a shape is as often a height
+            return Scalar(powers=((Atom(name, size), 1.0),))
+    if isinstance(value, Tensor) and not value.name:
+        return replace(value, name=name)
+    return value

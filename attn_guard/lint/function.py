@@ -1,0 +1,131 @@
+"""What a gotcha's ``lint(function)`` sees: one function of the source, its sites, and what is in it besides sites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import libcst as cst
+
+from attn_guard.anatomy import Site
+from attn_guard.findings import Location
+from attn_guard.lint import names
+from attn_guard.lint.decorators import decorator_arguments
+from attn_guard.lint.record import Event, Record, SiteDraft
+from attn_guard.lint.regions import Class, Region
+from attn_guard.lint.sites import exactly, make_site
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something at a place: what it is about, how it is mended where that differs, and a second place with a label."""
+
+    location: Location
+    text: str = ""
+    help: str = ""
+    related: tuple[Location, str] | None = None
+
+
+@dataclass(eq=False)
+class Function:
+    """A function or method.
+
+    record: what its walk has seen. reached: the complete sites in itself or in what it calls in the file.
+    family: its class and the bases of that in the file.
+    """
+
+    region: Region
+    record: Record
+    reached: tuple[SiteDraft, ...] = ()
+    family: tuple[Class, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.region.name
+
+    @property
+    def class_name(self) -> str:
+        """Name of the class that it is a method of, or ""."""
+        return self.region.owner.name if self.region.owner else ""
+
+    @cached_property
+    def promises(self) -> Mapping[str, Any]:
+        """What the class declares with ``@contract(...)``, as far as it is written out."""
+        return decorator_arguments(self.region.owner, "contract") if self.region.owner else {}
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """The complete sites that it reaches."""
+        return tuple(make_site(draft, (), exactly) for draft in self.reached)
+
+    @cached_property
+    def own_sites(self) -> tuple[Site, ...]:
+        """Those that stand in its own body."""
+        return tuple(make_site(draft, (), exactly) for draft in self.reached if draft.region is self.region)
+
+    @property
+    def location(self) -> Location:
+        """The name of the function, in its first line."""
+        return self.region.location(self._tree.name)
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of its arguments, ``*args`` and ``**kwargs`` included."""
+        params = self._tree.params
+        plain = [*params.posonly_params, *params.params, *params.kwonly_params]
+        stars = [star for star in (params.star_arg, params.star_kwarg) if isinstance(star, cst.Param)]
+        return tuple(param.name.value for param in (*plain, *stars))
+
+    @property
+    def misread_masks(self) -> Iterator[Fault]:
+        """Masks that reach something in which True means the opposite."""
+        return map(_fault, self.record.misread)
+
+    @property
+    def illegal_views(self) -> Iterator[Fault]:
+        """``.view`` calls that must fail on the transposed tensor that they get."""
+        return map(_fault, self.record.illegal_views)
+
+    @property
+    def stray_masks(self) -> Iterator[Fault]:
+        """Masked copies that are thrown away, of tensors that belong to no site."""
+        return (Fault(exactly(draft)) for draft, core in self.record.dropped if core is None)
+
+    @property
+    def unchecked_heads(self) -> Iterator[Fault]:
+        """Where a constructor divides its width by its number of heads, and its class never checks that this goes."""
+        if self.name == "__init__" and not any(_CHECKS_HEADS.search(cls.text) for cls in self.family):
+            yield from map(_fault, self.record.unchecked_heads)
+
+    @property
+    def unread_padding_masks(self) -> Iterator[tuple[str, Location]]:
+        """Padding masks among the arguments that the body never reads."""
+        params = self._tree.params
+        promised = self.promises.get("masks")
+        declared = set(promised) if isinstance(promised, Mapping) else set()
+        for param in (*params.posonly_params, *params.params, *params.kwonly_params):
+            name = param.name.value
+            if (names.is_padding_mask(name) or name in declared) and not _reads(self._tree.body, name):
+                yield name, self.region.location(param.name)
+
+    @property
+    def _tree(self) -> cst.FunctionDef:
+        assert self.region.tree is not None
+        return self.region.tree
+
+
+_CHECKS_HEADS = re.compile(r"%\s*(?:self\.|config\.)?\w*(?:head|\bh\b)|divmod\(|divisible", re.IGNORECASE)
+
+
+def _fault(event: Event) -> Fault:
+    related = (exactly(event.related), event.label) if event.related else None
+    return Fault(exactly(event.draft), event.text, event.help, related)
+
+
+def _reads(node: cst.CSTNode, name: str) -> bool:
+    if isinstance(node, cst.Name):
+        return node.value == name
+    return any(_reads(child, name) for child in node.children)

@@ -1,0 +1,72 @@
+"""What calling a layer (``self.q(x)``) does, for the layers of torch and those that are named like them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attn_guard.anatomy import StepKind
+from attn_guard.lint import arithmetic, ops
+from attn_guard.lint.arithmetic import as_tensor
+from attn_guard.lint.place import Call
+from attn_guard.lint.sdpa import multihead_attention, transformer_layer
+from attn_guard.lint.values import UNKNOWN, Layer, Role, Scalar, Sequence, Tensor, Value
+
+_TRANSFORMERS = frozenset(
+    {"Transformer", "TransformerEncoder", "TransformerDecoder", "TransformerEncoderLayer", "TransformerDecoderLayer"}
+)
+_CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
+
+
+def call_layer(layer: Layer, call: Call) -> Value:
+    """The value of ``layer(*args)``; ``call.args`` does not hold the layer itself."""
+    kind = layer.kind
+    value = call.arg(0, "input", "x", "hidden_states")
+    if kind == "MultiheadAttention":
+        return multihead_attention(call, "nn.MultiheadAttention")
+    if kind in _TRANSFORMERS:
+        return transformer_layer(call, f"nn.{kind}")
+    if kind == "Sequential":
+        for child in layer.children:
+            value = call_layer(child, replace(call, args=(value,), kwargs={})) if isinstance(child, Layer) else Tensor()
+        return value if layer.children else Tensor()
+    if kind.endswith("Linear") or kind in ("Conv1D", "Dense"):
+        return arithmetic.project(call.place, as_tensor(value), _width(layer))
+    if "Norm" in kind:
+        tensor = as_tensor(value)
+        return tensor.after(call.place.draft(StepKind.NORM), bounded=True) if tensor else UNKNOWN
+    if "Softmax" in kind and "Log" not in kind:
+        return ops.softmax(call)
+    if "Dropout" in kind or "DropPath" in kind:
+        return ops.dropout(replace(call, args=(value,)))
+    if kind == "Identity":
+        return value
+    if kind == "Rearrange":
+        return value.shaped(None, None) if isinstance(value, Tensor) else value
+    return _opaque(call)
+
+
+def _opaque(call: Call) -> Value:
+    """A layer that is not understood: scores stay scores, but nothing is sure about them any more."""
+    for value in (*call.args, *call.kwargs.values()):
+        if isinstance(value, Tensor) and value.role in (Role.SCORES, Role.WEIGHTS):
+            return replace(value, traced=False, opaque=True, axes=None, order=None)
+    return Tensor()
+
+
+def _width(layer: Layer) -> Scalar | None:
+    at = 0 if layer.kind == "Conv1D" else 1
+    width = layer.kwargs.get("out_features") or (layer.args[at] if len(layer.args) > at else None)
+    return width if isinstance(width, Scalar) else None
+
+
+def item_of(layer: Layer) -> Value:
+    """One of the layers in a ``ModuleList``."""
+    return layer.children[0] if layer.kind in _CONTAINERS and layer.children else UNKNOWN
+
+
+def make_layer(kind: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Layer:
+    children: tuple[Value, ...] = ()
+    if kind in _CONTAINERS:
+        items = args[0].items if len(args) == 1 and isinstance(args[0], Sequence) else args
+        children = tuple(items)
+    return Layer(kind, args, kwargs, children)

@@ -1,0 +1,75 @@
+"""What the names in attention code say: sizes, masks, padding ids, queries and keys.
+
+A name alone never makes a finding. It decides what a size that the source computes with stands for, and whether an
+unknown tensor may be a mask.
+"""
+
+from __future__ import annotations
+
+import re
+
+from attn_guard.anatomy import Size
+
+_SIZES: tuple[tuple[Size, re.Pattern[str]], ...] = (
+    (
+        Size.HEADS,
+        re.compile(
+            r"(?:n|num|nb|number_of|n_of)?_?(?:attention|attn|self_attention|encoder_attention)?_?heads?|h|nhead"
+        ),
+    ),
+    (
+        Size.HEAD_DIM,
+        re.compile(
+            r"d_?k|d_?v|d_?q|d_?h|(?:attention_|attn_|qk_)?head_(?:dim|size|width|features|channels)|(?:qk_)?dim_(?:per_)?head"
+            r"|(?:hidden_|attention_)?(?:size|dim|width|channels)_per_(?:attention_)?head|d_?head|hs|key_dim|dim_k|d_key|kv_channels"
+        ),
+    ),
+    (
+        Size.D_MODEL,
+        re.compile(
+            r"d_?model|dim_?model|(?:hidden|embed|embedding|emb|model)_?(?:dim|size|width|dims)|n_?embd?|dim|d_?embed"
+            r"|all_head_size|inner_dim|embed|width|hid_dim|n_state|embed_dims|dmodel"
+        ),
+    ),
+)
+
+_FEATURES = frozenset({"c", "d", "e", "dim", "channels", "features"})
+_QUERY = re.compile(r"(?:.*_)?(?:q|qs|query|queries|query_states|query_layer|q_proj|xq)", re.IGNORECASE)
+_KEY = re.compile(r"(?:.*_)?(?:k|ks|key|keys|key_states|key_layer|k_proj|xk)", re.IGNORECASE)
+_PAD = re.compile(r"(?:^|_)pad(?:ding)?(?:_|$)|^pad|<pad>", re.IGNORECASE)
+_MASK = re.compile(r"mask", re.IGNORECASE)
+_HEAD_MASK = re.compile(r"head_?mask|mask_?heads?|drop", re.IGNORECASE)
+_PADDING_MASK = re.compile(r"(?:.*_)?(?:padding_mask|pad_mask|key_mask|src_mask_pad|padding)")
+
+
+def size_called(name: str) -> Size | None:
+    """The size that a name stands for, where it can only be one."""
+    lowered = name.lower().lstrip("_")
+    return next((size for size, pattern in _SIZES if pattern.fullmatch(lowered)), None)
+
+
+def is_feature_axis(name: str) -> bool:
+    """Whether the last of several names unpacked from a shape says that it is the width."""
+    return name.lower() in _FEATURES or size_called(name) is Size.D_MODEL
+
+
+def is_query_or_key(name: str) -> bool:
+    return bool(_QUERY.fullmatch(name) or _KEY.fullmatch(name))
+
+
+def is_pad(name: str) -> bool:
+    """Whether a name or string stands for the padding token."""
+    return _PAD.search(name) is not None
+
+
+def is_mask(name: str) -> bool:
+    """Whether a name stands for a mask over keys; a mask over heads is another thing."""
+    return _MASK.search(name) is not None and _HEAD_MASK.search(name) is None
+
+
+def is_padding_mask(name: str) -> bool:
+    return _PADDING_MASK.fullmatch(name) is not None
+
+
+def is_position_bias(name: str) -> bool:
+    return re.search(r"position|relative|rel_|_rel|alibi", name) is not None

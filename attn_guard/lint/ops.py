@@ -1,0 +1,485 @@
+"""What tensor operations do to values: one table for functions (``torch.softmax(x)``) and methods (``x.softmax()``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from attn_guard.anatomy import Stage, StepKind
+from attn_guard.lint import arithmetic, einsum, layout
+from attn_guard.lint.arithmetic import as_mask, as_tensor
+from attn_guard.lint.place import Call, integer
+from attn_guard.lint.record import Event, mask_stage
+from attn_guard.lint.sdpa import scaled_dot_product_attention
+from attn_guard.lint.values import (
+    UNKNOWN,
+    Atom,
+    Axes,
+    Filled,
+    Flag,
+    Mask,
+    Meaning,
+    Role,
+    Scalar,
+    Sequence,
+    Shape,
+    Tensor,
+    Text,
+    Unknown,
+    Value,
+)
+
+Op = Callable[[Call], Value]
+
+STRONG_FILL = -1e3  # below this a fill is meant to block
+
+OUT_OF_PLACE = frozenset({"masked_fill", "where", "masked_scatter", "index_fill"})
+
+
+def same(call: Call) -> Value:
+    """An operation that changes nothing which matters here: a cast, a copy, dropout."""
+    return call.arg(0, "input")
+
+
+def dropout(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
+        return value.after(call.place.draft(StepKind.DROPOUT, stage=mask_stage(value)))
+    return value
+
+
+def contiguous(call: Call) -> Value:
+    value = call.arg(0)
+    return replace(value, order=layout.CONTIGUOUS) if isinstance(value, Tensor) else value
+
+
+def reindexed(call: Call) -> Value:
+    """An operation that moves or repeats elements in a way whose axes are not followed."""
+    value = call.arg(0, "input")
+    return value.shaped(None, None) if isinstance(value, Tensor) else value
+
+
+def expanded(call: Call) -> Value:
+    value = call.arg(0, "input")
+    return replace(value, axes=None, order=None) if isinstance(value, Tensor) else value
+
+
+def transpose(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if not isinstance(value, Tensor):
+        return value
+    first, second = call.integer(1, "dim0", "axis0"), call.integer(2, "dim1", "axis1")
+    moved = (
+        layout.transposed(value, first, second)
+        if first is not None and second is not None
+        else value.shaped(None, None)
+    )
+    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
+
+
+def transpose_last(call: Call) -> Value:
+    value = call.arg(0)
+    if not isinstance(value, Tensor):
+        return value
+    return replace(layout.transposed(value, -2, -1), transposed=call.place.draft(StepKind.SPLIT))
+
+
+def permute(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if not isinstance(value, Tensor):
+        return value
+    axes = [integer(axis) for axis in _items(call.args[1:] or (call.arg(1, "dims"),))]
+    known = [axis for axis in axes if axis is not None]
+    moved = layout.permuted(value, known) if len(known) == len(axes) else value.shaped(None, None)
+    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
+
+
+def view(call: Call) -> Value:
+    value = as_tensor(call.arg(0))
+    target = _target(call)
+    if value is None or (value.name and not value.steps and not value.traced):
+        return value_of_unknown(call.arg(0), target)
+    if value.transposed and target is not None and layout.illegal_view(value, len(target)):
+        place = call.place.draft(StepKind.MERGE)
+        call.place.record.illegal_views.append(Event(place, related=value.transposed, label="transposed here"))
+    return _view(call, value, target)
+
+
+def reshape(call: Call) -> Value:
+    value = as_tensor(call.arg(0, "input"))
+    target = _target(call)
+    if value is None or (value.name and not value.steps and not value.traced):
+        return value_of_unknown(call.arg(0, "input"), target)
+    return _view(call, value, target)
+
+
+def value_of_unknown(value: Value, target: Axes | None) -> Value:
+    """A view of what is not known to be an activation: keeps its name, and its new axes."""
+    if isinstance(value, Unknown) and target is not None and not as_mask(value):
+        return Tensor(name=value.name, axes=target, last=target[-1] if target else None)
+    return value
+
+
+def _view(call: Call, value: Tensor, target: Axes | None) -> Value:
+    result = layout.viewed(value, target)
+    if value.role is Role.CONTEXT:
+        scrambles = layout.scrambled(value, target) if target else ""
+        call.place.record.add(value, call.place.draft(StepKind.MERGE, stage=Stage.CONTEXT, scrambles=scrambles))
+    elif value.role is Role.ACTIVATION and target and layout.splits_heads(target):
+        scrambles = layout.scrambled(value, target)
+        result = result.after(call.place.draft(StepKind.SPLIT, scrambles=scrambles))
+    return result
+
+
+def _target(call: Call) -> Axes | None:
+    """The axes that a view asks for; None where their number is not known."""
+    given = call.args[1:] or tuple(call.kwargs[name] for name in ("size", "shape") if name in call.kwargs)
+    if call.spread or not given or (len(given) == 1 and isinstance(given[0], Sequence) and given[0].endless):
+        return None
+    axes: list[Scalar | None] = []
+    for item in _items(given):
+        if isinstance(item, Shape) or (isinstance(item, Sequence) and item.endless):
+            return None
+        axes.append(item if isinstance(item, Scalar) else None)
+    if len(given) == 1 and not isinstance(given[0], Sequence | Scalar):
+        return None
+    return tuple(axes) or None
+
+
+def _items(values: Iterable[Value]) -> list[Value]:
+    values = list(values)
+    if len(values) == 1 and isinstance(values[0], Sequence):
+        return list(values[0].items)
+    return values
+
+
+def flatten(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if isinstance(value, Tensor) and value.axes and len(value.axes) == 4 and value.role is Role.CONTEXT:
+        start = call.integer(1, "start_dim")
+        if start in (-2, 2):
+            call.place.record.add(value, call.place.draft(StepKind.MERGE, stage=Stage.CONTEXT))
+    return reindexed(call)
+
+
+def unflatten(call: Call) -> Value:
+    value = as_tensor(call.arg(0, "input"))
+    sizes = call.arg(2, "sizes")
+    if value is None or not isinstance(sizes, Sequence):
+        return UNKNOWN
+    axes = tuple(item if isinstance(item, Scalar) else None for item in sizes.items)
+    result = value
+    if call.integer(1, "dim") in (-1, len(value.axes or ()) - 1) and axes:
+        target = (*value.axes[:-1], *axes) if value.axes else None
+        rest = layout.viewed(value, axes).last
+        result = replace(layout.viewed(value, target), last=rest)
+    else:
+        result = value.shaped(None, None)
+    return result.after(call.place.draft(StepKind.SPLIT)) if layout.splits_heads(axes) else result
+
+
+def chunk(call: Call) -> Value:
+    """``chunk``, ``split``, ``tensor_split``: parts that all went through the same."""
+    value = call.arg(0, "input")
+    if isinstance(value, Tensor):
+        value = replace(value, axes=None, last=None, order=None)
+    return Sequence((value,), endless=True)
+
+
+def chunk_equal(call: Call) -> Value:
+    value = call.arg(0, "input")
+    parts = call.integer(1, "chunks")
+    axis = call.integer(2, "dim", "axis")
+    if isinstance(value, Tensor):
+        rank = len(value.axes) if value.axes else 0
+        if parts and axis is not None and axis in (-1, rank - 1):
+            last = layout.divided(value.last, parts)
+            axes = (*value.axes[:-1], last) if value.axes else None
+            value = replace(value, axes=axes, last=last, order=None)
+        else:
+            value = replace(value, axes=None, last=None, order=None)
+    return Sequence((value,) * parts) if parts else Sequence((value,), endless=True)
+
+
+def unbind(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if isinstance(value, Tensor):
+        first = call.integer(1, "dim")
+        item = layout.indexed(value) if first in (None, 0) else replace(value, axes=None, order=None)
+        return Sequence((item,), endless=True)
+    return Sequence((value,), endless=True)
+
+
+def joined(call: Call) -> Value:
+    """``cat`` and ``stack``: what is known of the parts that are known."""
+    parts = call.arg(0, "tensors")
+    items = parts.items if isinstance(parts, Sequence) else ()
+    known = [item for item in items if isinstance(item, Tensor) and item.steps]
+    if known:
+        rest = replace(known[-1], axes=None, order=None)
+        return replace(rest, opaque=rest.opaque or rest.role is Role.SCORES)
+    masks = [mask for item in items if (mask := as_mask(item))]
+    if masks:
+        return Mask(masks[0].meaning if all(m.meaning is masks[0].meaning for m in masks) else None, name=masks[0].name)
+    return UNKNOWN
+
+
+def normalize(call: Call) -> Value:
+    value = as_tensor(call.arg(0, "input"))
+    return value.after(call.place.draft(StepKind.NORM), bounded=True) if value else UNKNOWN
+
+
+def softmax(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if isinstance(value, Tensor) and value.role is Role.SCORES:
+        weights = replace(value.after(call.place.draft(StepKind.SOFTMAX, stage=Stage.SCORES)), role=Role.WEIGHTS)
+        call.place.record.see(weights, call.place.region)
+        return weights
+    return Tensor(Role.WEIGHTS)
+
+
+def masked_fill(call: Call) -> Value:
+    value, mask = call.arg(0, "input"), call.arg(1, "mask")
+    fill = number_of(call.arg(2, "value"))
+    return fill_where(call, value, as_mask(mask), fill)
+
+
+def fill_where(call: Call, value: Value, mask: Mask | None, fill: float | None) -> Value:
+    """``value`` with ``fill`` where the mask is True."""
+    if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
+        step = call.place.draft(StepKind.MASK, stage=mask_stage(value), fill=fill, text=mask.name if mask else "")
+        blocks = fill is not None and fill <= STRONG_FILL
+        if mask and mask.meaning is Meaning.KEEPS and blocks and value.role is Role.SCORES:
+            call.place.record.misread.append(
+                Event(
+                    step, "the scores are filled where the mask says that a key is attended", "invert the mask: ~mask"
+                )
+            )
+        return value.after(step)
+    if fill is not None and fill <= STRONG_FILL and (isinstance(value, Filled) or as_mask(value)):
+        return Mask(Meaning.ADDED, fill=fill, causal=bool(mask and mask.causal), name="mask")
+    if isinstance(value, Mask) and value.meaning is Meaning.ADDED:
+        return value
+    if isinstance(value, Filled) or as_mask(value):
+        return Mask(name="mask")
+    return value
+
+
+def where(call: Call) -> Value:
+    """``torch.where(condition, kept, other)``, and ``kept.where(condition, other)`` (see `where_method`)."""
+    condition, kept, other = (call.arg(index) for index in range(3))
+    for value, filling, mask in ((kept, other, as_mask(condition)), (other, kept, as_mask(condition))):
+        if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
+            if isinstance(filling, Tensor) and filling.role in arithmetic.MASKABLE:
+                return replace(value, opaque=True, traced=False)
+            inverted = mask.inverted() if mask and value is kept else mask
+            return fill_where(call, value, inverted, number_of(filling))
+    fills = [fill for fill in (number_of(kept), number_of(other)) if fill is not None]
+    if len(fills) == 2 and min(fills) <= STRONG_FILL:
+        return Mask(Meaning.ADDED, fill=min(fills), name="mask")
+    return UNKNOWN
+
+
+def where_method(call: Call) -> Value:
+    return where(replace(call, args=(call.arg(1, "condition"), call.arg(0), call.arg(2, "other"))))
+
+
+def triangle(call: Call) -> Value:
+    """``triu`` and ``tril`` of ones, or of the number that blocks."""
+    upper = call.kwargs.get("upper") == Flag(True)
+    value, diagonal = call.arg(0, "input"), call.given(1, "diagonal")
+    shift = 0 if diagonal is None else integer(diagonal)
+    if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
+        return value.after(call.place.draft(StepKind.MASK, stage=mask_stage(value), fill=0.0, text="triangle"))
+    if not isinstance(value, Filled):
+        return Mask(causal=True, name="causal mask")
+    if value.number == 1.0:
+        definite = shift == (1 if upper else 0)
+        meaning = (Meaning.BLOCKS if upper else Meaning.KEEPS) if definite else None
+        return Mask(meaning, causal=True, name="causal mask")
+    added = value.number <= STRONG_FILL and upper and shift == 1
+    return Mask(Meaning.ADDED if added else None, value.number if added else None, causal=True, name="causal mask")
+
+
+def triu(call: Call) -> Value:
+    return triangle(replace(call, kwargs={**call.kwargs, "upper": Flag(True)}))
+
+
+def filled(number: float) -> Op:
+    return lambda call: Filled(number)
+
+
+def full(call: Call) -> Value:
+    number = number_of(call.arg(1, "fill_value"))
+    return UNKNOWN if number is None else Filled(number)
+
+
+def scalar_tensor(call: Call) -> Value:
+    value = call.arg(0, "data")
+    if isinstance(value, Sequence) and len(value.items) == 1:
+        value = value.items[0]
+    return value if isinstance(value, Scalar | Mask | Filled | Unknown) else UNKNOWN
+
+
+def number_of(value: Value) -> float | None:
+    if isinstance(value, Scalar) and value.is_number:
+        return value.number
+    return value.number if isinstance(value, Filled) else None
+
+
+def root(call: Call) -> Value:
+    value = call.arg(0, "input")
+    return (value.to_power(0.5) or UNKNOWN) if isinstance(value, Scalar) else UNKNOWN
+
+
+def inverse_root(call: Call) -> Value:
+    value = call.arg(0, "input")
+    return (value.to_power(-0.5) or UNKNOWN) if isinstance(value, Scalar) else UNKNOWN
+
+
+def to_float(call: Call) -> Value:
+    value = call.arg(0)
+    if isinstance(value, Text):
+        try:
+            return Scalar(float(value.text))
+        except ValueError:
+            return UNKNOWN
+    return value
+
+
+def size(call: Call) -> Value:
+    value, axis = call.arg(0), call.given(1, "dim")
+    return Shape(value) if axis is None else axis_size(value, integer(axis))
+
+
+def axis_size(value: Value, axis: int | None) -> Value:
+    """``value.shape[axis]``: a size of its own where nothing more is known of it."""
+    if axis is None:
+        return UNKNOWN
+    if isinstance(value, Tensor):
+        if value.axes and -len(value.axes) <= axis < len(value.axes) and (known := value.axes[axis]):
+            return known
+        if axis == -1 and value.last:
+            return value.last
+    tensor = as_tensor(value)
+    name = tensor.name if tensor else ""
+    return Scalar(powers=((Atom(f"{name or id(value)}.shape[{axis}]"), 1.0),))
+
+
+def rank(call: Call) -> Value:
+    value = call.arg(0)
+    return Scalar(float(len(value.axes))) if isinstance(value, Tensor) and value.axes else UNKNOWN
+
+
+def baddbmm(call: Call) -> Value:
+    """``beta * bias + alpha * (query @ key)``."""
+    scores = arithmetic.matmul(call.place, call.arg(1, "batch1"), call.arg(2, "batch2"))
+    alpha, beta = call.kwargs.get("alpha"), call.kwargs.get("beta")
+    if alpha is not None:
+        scores = arithmetic.multiply(call.place, scores, alpha)
+    if isinstance(beta, Scalar) and beta == Scalar(0.0):
+        return scores
+    bias = call.arg(0, "input")
+    if isinstance(bias, Unknown) and not as_mask(bias) and not isinstance(scores, Tensor):
+        return scores
+    return arithmetic.add(call.place, scores, bias)
+
+
+def linear(call: Call) -> Value:
+    return arithmetic.project(call.place, as_tensor(call.arg(0, "input")), None)
+
+
+def squashed(call: Call) -> Value:
+    """A function such as tanh: what went in can no longer be followed, but it is still scores."""
+    value = call.arg(0, "input")
+    if isinstance(value, Tensor) and value.role is Role.SCORES:
+        return replace(value, traced=False, bounded=True)
+    if isinstance(value, Tensor):
+        return Tensor(value.role if value.role is Role.WEIGHTS else Role.ACTIVATION)
+    return UNKNOWN
+
+
+def summed(call: Call) -> Value:
+    """Sums, means and the like: a sum of weights is what they may be divided by."""
+    return UNKNOWN
+
+
+def binary(operation: Callable[..., Value]) -> Op:
+    return lambda call: operation(call.place, call.arg(0, "input"), call.arg(1, "other"))
+
+
+def compared(equal: bool) -> Op:
+    return lambda call: arithmetic.compare(call.arg(0, "input"), call.arg(1, "other"), equal)
+
+
+def finfo(call: Call) -> Value:
+    return Unknown("finfo")
+
+
+def mask_joined(either: bool) -> Op:
+    return lambda call: arithmetic.both(call.arg(0, "input"), call.arg(1, "other"), either=either)
+
+
+def _table(*groups: tuple[str, Op]) -> dict[str, Op]:
+    return {name: op for names, op in groups for name in names.split()}
+
+
+FUNCTIONS = _table(
+    ("softmax softmax_", softmax),
+    ("scaled_dot_product_attention", scaled_dot_product_attention),
+    ("matmul bmm mm", binary(arithmetic.matmul)),
+    ("baddbmm", baddbmm),
+    ("einsum", einsum.einsum),
+    ("rearrange", einsum.rearrange),
+    ("linear", linear),
+    ("normalize layer_norm rms_norm group_norm", normalize),
+    ("dropout dropout_ alpha_dropout", dropout),
+    (
+        "float half bfloat16 double to type type_as cpu cuda clone detach requires_grad_ nan_to_num nan_to_num_ bool int long "
+        "byte clamp clamp_ clip as_tensor asarray identity upcast",
+        same,
+    ),
+    ("contiguous", contiguous),
+    ("transpose transpose_ swapaxes swapdims", transpose),
+    ("t", transpose_last),
+    ("permute", permute),
+    ("view", view),
+    ("reshape", reshape),
+    ("flatten", flatten),
+    ("unflatten", unflatten),
+    ("chunk", chunk_equal),
+    ("split tensor_split", chunk),
+    ("unbind", unbind),
+    ("cat concat concatenate", joined),
+    (
+        "unsqueeze unsqueeze_ squeeze squeeze_ expand expand_as repeat repeat_interleave tile broadcast_to index_select",
+        expanded,
+    ),
+    ("gather roll flip narrow select view_as reshape_as pad movedim", reindexed),
+    ("masked_fill masked_fill_", masked_fill),
+    ("where", where),
+    ("tril tril_", triangle),
+    ("triu triu_", triu),
+    ("ones ones_like new_ones", filled(1.0)),
+    ("zeros zeros_like new_zeros", filled(0.0)),
+    ("full full_like new_full", full),
+    ("tensor FloatTensor Tensor", scalar_tensor),
+    ("sqrt sqrt_", root),
+    ("rsqrt", inverse_root),
+    ("tanh tanh_ exp exp_ sigmoid relu gelu silu elu", squashed),
+    ("sum mean max amax min std norm abs cumsum argmax item", summed),
+    ("mul mul_ multiply", binary(arithmetic.multiply)),
+    ("div div_ divide true_divide", binary(arithmetic.divide)),
+    ("add add_", binary(arithmetic.add)),
+    ("sub sub_ subtract", binary(arithmetic.subtract)),
+    ("eq", compared(True)),
+    ("ne not_equal", compared(False)),
+    ("logical_not bitwise_not", lambda call: arithmetic.invert(call.arg(0, "input"))),
+    ("logical_and bitwise_and", mask_joined(False)),
+    ("logical_or bitwise_or", mask_joined(True)),
+    ("size", size),
+    ("dim ndimension", rank),
+    ("finfo iinfo", finfo),
+)
+
+METHODS = {**FUNCTIONS, "where": where_method}

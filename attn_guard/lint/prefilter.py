@@ -1,0 +1,21 @@
+"""Drops files and pieces of files that cannot hold attention, by a search over their bytes."""
+
+from __future__ import annotations
+
+import re
+
+BUILT_IN_LAYERS = r"MultiheadAttention|nn\.Transformer"
+
+_WORDS = rf"[sS]oftmax|scaled_dot_product_attention|{BUILT_IN_LAYERS}|Transformer(?:En|De)coder"
+_FILE = re.compile(_WORDS.encode())
+_CORE = re.compile(_WORDS)
+
+
+def may_matter(content: bytes) -> bool:
+    """Whether a file can hold an attention computation."""
+    return _FILE.search(content) is not None
+
+
+def holds_core(text: str) -> bool:
+    """Whether a piece of source can itself hold a softmax or call a built-in attention."""
+    return _CORE.search(text) is not None

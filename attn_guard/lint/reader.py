@@ -1,0 +1,93 @@
+"""Reads one file: walks from its roots, and brings together what the walks have seen of each site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import libcst as cst
+
+from attn_guard.anatomy import Site
+from attn_guard.lint.decorators import decorator_arguments
+from attn_guard.lint.function import Function
+from attn_guard.lint.record import SiteDraft
+from attn_guard.lint.regions import Region, Source
+from attn_guard.lint.roots import roots
+from attn_guard.lint.sites import Locate, exactly, make_site, roughly
+from attn_guard.lint.trace import Walk
+from attn_guard.lint.values import Draft, Instance, Tensor, join
+
+
+@dataclass(eq=False)
+class Reading:
+    """What was read of a file. Sites and functions are located roughly until somebody asks for more."""
+
+    drafts: list[SiteDraft]
+    dropped: list[tuple[Draft, Draft | None]]
+    functions: list[Function]
+
+    def __post_init__(self) -> None:
+        self.sites = tuple(self._site(draft, roughly) for draft in self.drafts)
+
+    def exact_site(self, index: int) -> Site:
+        """A site with the places of its steps."""
+        return self._site(self.drafts[index], exactly)
+
+    def _site(self, draft: SiteDraft, locate: Locate) -> Site:
+        return make_site(draft, _dropped_by(draft, self.dropped), locate)
+
+
+def _dropped_by(draft: SiteDraft, dropped: Iterable[tuple[Draft, Draft | None]]) -> list[Draft]:
+    nodes = {step.node for step in draft.value.steps}
+    return [mask for mask, core in dropped if core is not None and core.node in nodes and mask.node not in nodes]
+
+
+def read(source: Source) -> Reading:
+    """Everything that can be read of a file."""
+    instances: dict[str, Instance] = {}
+    walks: list[tuple[Region, Walk]] = []
+    for region in roots(source):
+        walk = Walk(source, instances)
+        walk.start(region)
+        if region.tree is not None:
+            walks.append((region, walk))
+    drafts = _joined_sites(walks)
+    dropped = [pair for _, walk in walks for pair in walk.record.dropped]
+    functions = [_function(region, walk, drafts) for region, walk in walks]
+    return Reading(list(drafts.values()), dropped, functions)
+
+
+def _joined_sites(walks: list[tuple[Region, Walk]]) -> dict[cst.CSTNode, SiteDraft]:
+    """Sites by softmax. A function that others in the file call is known better from there than from its own walk."""
+    seen: dict[cst.CSTNode, list[tuple[bool, SiteDraft]]] = {}
+    for region, walk in walks:
+        for softmax, site in walk.record.sites.items():
+            alone = site.region is region and not walk.record.walked & {region.tree}
+            seen.setdefault(softmax, []).append((alone, site))
+    return {softmax: _merged(views) for softmax, views in seen.items()}
+
+
+def _merged(views: list[tuple[bool, SiteDraft]]) -> SiteDraft:
+    from_callers = [site for alone, site in views if not alone]
+    chosen = from_callers or [site for _, site in views]
+    complete = [site for site in chosen if site.is_complete] or chosen
+    first = complete[0]
+    for other in complete[1:]:
+        value = join(first.value, other.value)
+        beside = [*first.beside, *(b for b in other.beside if all(b.node is not a.node for a in first.beside))]
+        merged = value if isinstance(value, Tensor) else first.value
+        first = SiteDraft(merged, first.region, beside, first.declares_scale)
+    return _as_declared(first)
+
+
+def _as_declared(site: SiteDraft) -> SiteDraft:
+    """A class that declares its scale says that it is meant."""
+    owner = site.region.owner
+    if owner is not None and "scale" in decorator_arguments(owner, "contract"):
+        site.declares_scale = True
+    return site
+
+
+def _function(region: Region, walk: Walk, drafts: dict[cst.CSTNode, SiteDraft]) -> Function:
+    reached = tuple(drafts[softmax] for softmax in walk.record.sites if drafts[softmax].is_complete)
+    return Function(region, walk.record, reached, tuple(walk.family(region.owner)) if region.owner else ())

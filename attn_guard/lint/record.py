@@ -1,0 +1,98 @@
+"""What one walk writes down: sites, and events that are no part of a site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from attn_guard.anatomy import Stage, StepKind
+from attn_guard.lint.values import Draft, Tensor, Value, join
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from attn_guard.lint.regions import Region
+
+
+@dataclass(eq=False)
+class SiteDraft:
+    """A site while it is being recovered: the value that last left it, and steps beside or behind that value."""
+
+    value: Tensor
+    region: Region
+    beside: list[Draft] = field(default_factory=list)
+    declares_scale: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return any(step.kind is StepKind.CONTEXT for step in self.value.steps)
+
+    @property
+    def is_unmasked(self) -> bool:
+        """Whether it is sure that nothing masks this site."""
+        hiding = (StepKind.MASK, StepKind.BIAS)
+        return self.is_complete and not self.value.opaque and not any(step.kind in hiding for step in self.value.steps)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something at a place that is no step: what it is about, and a second place with a label."""
+
+    draft: Draft
+    text: str = ""
+    help: str = ""
+    related: Draft | None = None
+    label: str = ""
+
+
+@dataclass(eq=False)
+class Record:
+    """Everything that a walk has seen, sites by the node of their softmax."""
+
+    sites: dict[cst.CSTNode, SiteDraft] = field(default_factory=dict)
+    dropped: list[tuple[Draft, Draft | None]] = field(default_factory=list)
+    misread: list[Event] = field(default_factory=list)
+    illegal_views: list[Event] = field(default_factory=list)
+    unchecked_heads: list[Event] = field(default_factory=list)
+    walked: set[cst.CSTNode] = field(default_factory=set)
+
+    def see(self, value: Tensor, region: Region, **facts: Any) -> None:
+        """Weights or a context of a site; what several branches see of one site is joined."""
+        softmax = softmax_of(value)
+        if softmax is None:
+            return
+        known = self.sites.get(softmax.node)
+        if known is None:
+            self.sites[softmax.node] = SiteDraft(value, softmax.region, **facts)
+        elif known.is_complete and value.role != known.value.role:
+            return
+        elif known.value.role == value.role:
+            joined = join(known.value, value)
+            known.value = joined if isinstance(joined, Tensor) else value
+        else:
+            known.value = value
+
+    def add(self, value: Tensor, draft: Draft) -> None:
+        """A step behind the context, such as the merge of the heads."""
+        softmax = softmax_of(value)
+        site = self.sites.get(softmax.node) if softmax else None
+        if site and all(step.node is not draft.node for step in site.beside):
+            site.beside.append(draft)
+
+    def drop(self, draft: Draft, core: Draft | None) -> None:
+        """A mask whose result is thrown away."""
+        if all(known.node is not draft.node for known, _ in self.dropped):
+            self.dropped.append((draft, core))
+
+
+def softmax_of(value: Tensor) -> Draft | None:
+    return next((step for step in reversed(value.steps) if step.kind is StepKind.SOFTMAX), None)
+
+
+def mask_stage(value: Tensor) -> Stage:
+    return Stage.SCORES if softmax_of(value) is None else Stage.WEIGHTS
+
+
+def last_step(value: Value) -> Draft | None:
+    """The operation that made a tensor."""
+    return value.steps[-1] if isinstance(value, Tensor) and value.steps else None

@@ -1,0 +1,249 @@
+"""Cuts a source file into regions: its functions, and its classes method by method.
+
+A region is parsed only when somebody asks for its tree, and the positions of its nodes are computed only when a
+location in it is asked for. The cut itself is textual: one search that knows strings, comments, brackets and
+indentation, and costs a hundredth of a parse.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+
+from attn_guard.findings import Location
+
+_LANDMARK = re.compile(
+    r"\n(?P<indent>[ \t]*)(?:(?P<decorator>@)|(?:async[ \t]+)?(?P<kind>def|class)[ \t]+(?P<name>\w+)[ \t]*[(:\[])"
+)
+_DEDENTED = re.compile(r"^(?=[^\s#)\]}])", re.MULTILINE)
+_BLOCK = "if 1:\n"  # an indented region is parsed as the body of such a block, so its text need not be changed
+
+
+@dataclass(eq=False)
+class Region:
+    """A function or method: its text, and the tree and locations that are made of it on demand."""
+
+    path: str
+    name: str
+    line: int
+    text: str
+    owner: Class | None = None
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.owner.name}.{self.name}" if self.owner else self.name
+
+    @property
+    def _indented(self) -> bool:
+        return self.text[:1] in " \t"
+
+    @cached_property
+    def _module(self) -> cst.Module | None:
+        # the cut leaves what follows the function in its text; an `except:` there does not parse, so it is dropped
+        dedented = _DEDENTED.search(self.text, self.text.find("\n") + 1) if self._indented else None
+        for text in (self.text, self.text[: dedented.start()]) if dedented else (self.text,):
+            try:
+                return cst.parse_module(_BLOCK + text if self._indented else text)
+            except (cst.ParserSyntaxError, RecursionError):
+                continue
+        return None
+
+    @cached_property
+    def tree(self) -> cst.FunctionDef | None:
+        """The function's node, or None if its text does not parse."""
+        body = self._module.body if self._module else ()
+        if self._indented and body and isinstance(body[0], cst.If):
+            body = body[0].body.body
+        return next((node for node in body if isinstance(node, cst.FunctionDef)), None)
+
+    @property
+    def is_parsed(self) -> bool:
+        return "tree" in self.__dict__
+
+    @property
+    def is_unreadable(self) -> bool:
+        return self.is_parsed and self.tree is None
+
+    @cached_property
+    def _positions(self) -> dict[cst.CSTNode, CodeRange]:
+        assert self._module is not None
+        wrapper = MetadataWrapper(self._module, unsafe_skip_copy=True)
+        return dict(wrapper.resolve(PositionProvider))  # type: ignore[arg-type]
+
+    def location(self, node: cst.CSTNode) -> Location:
+        """Where a node of this region's tree is in the file."""
+        place = self._positions.get(node)
+        if place is None:
+            return Location(self.path, self.line)
+        shift = self.line - (2 if self._indented else 1)
+        return Location(
+            self.path,
+            place.start.line + shift,
+            place.start.column + 1,
+            place.end.line + shift,
+            place.end.column + 1,
+        )
+
+
+@dataclass(eq=False)
+class Class:
+    """A class of the file: its head (decorators, name, bases), its methods, and the text of all of it."""
+
+    name: str
+    text: str
+    methods: dict[str, Region] = field(default_factory=dict)
+
+    @cached_property
+    def head(self) -> str:
+        """Decorators, name and bases."""
+        found = re.search(r"^[ \t]*class\b[^:]*?(?:\(.*?\))?[ \t]*:", self.text, re.MULTILINE | re.DOTALL)
+        return self.text[: found.end()] if found else ""
+
+    @cached_property
+    def bases(self) -> tuple[str, ...]:
+        found = re.search(rf"class[ \t]+{self.name}[^(:]*\(([^)]*)\)", self.head)
+        return tuple(base.strip() for base in found[1].split(",") if "=" not in base) if found else ()
+
+
+@dataclass(eq=False)
+class Source:
+    """A file cut into regions."""
+
+    path: str
+    text: str
+    functions: dict[str, Region] = field(default_factory=dict)
+    classes: dict[str, Class] = field(default_factory=dict)
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(found.end() for found in re.finditer(r"\n", self.text))]
+
+    def line_at(self, offset: int) -> int:
+        """Number of the line that holds a character, from 1."""
+        return bisect_right(self._line_starts, offset)
+
+    @property
+    def regions(self) -> Iterator[Region]:
+        yield from self.functions.values()
+        for owner in self.classes.values():
+            yield from owner.methods.values()
+
+    @cached_property
+    def imports(self) -> dict[str, str]:
+        """Local name → dotted name, of every import in the file."""
+        return dict(_imports(self.text))
+
+    @cached_property
+    def constants(self) -> dict[str, str]:
+        """Text of the values that are assigned to names at the top of the file."""
+        return dict(re.findall(r"^(\w+)[ \t]*(?::[^=\n]+)?=[ \t]*([^=\s][^\n#]*)", self.text, re.MULTILINE))
+
+
+@dataclass
+class _Block:
+    kind: str
+    name: str
+    indent: int
+    start: int
+    owner: Class | None
+
+
+def cut(path: str, text: str) -> Source:
+    """The regions of a file. A function inside a function belongs to the region of the outer one.
+
+    A region reaches to the next decorator, function or class that is not deeper than itself.
+    """
+    source = Source(path, text)
+    stack: list[_Block] = []
+    decorated = -1
+    for start, found in _landmarks(text):
+        indent = len(found["indent"].expandtabs())
+        while stack and indent <= stack[-1].indent:
+            _close(stack.pop(), start if decorated < 0 else decorated, source)
+        if found["decorator"]:
+            decorated = start if decorated < 0 else decorated
+            continue
+        if not any(block.kind == "def" for block in stack):
+            owner = next((block.owner for block in reversed(stack) if block.kind == "class"), None)
+            block = _Block(found["kind"], found["name"], indent, start if decorated < 0 else decorated, owner)
+            if block.kind == "class":
+                block.owner = Class(block.name, "")
+            stack.append(block)
+        decorated = -1
+    while stack:
+        _close(stack.pop(), len(text), source)
+    return source
+
+
+def _landmarks(text: str) -> Iterator[tuple[int, re.Match[str]]]:
+    """Decorators and the heads of functions and classes, outside of long strings."""
+    strings = _long_strings(text)
+    start, end = next(strings, (len(text), len(text)))
+    for found in _LANDMARK.finditer(
+        "\n" + text
+    ):  # a pattern that begins with a plain character is searched much faster
+        offset = found.start()
+        while end <= offset and start < len(text):
+            start, end = next(strings, (len(text), len(text)))
+        if not start <= offset < end:
+            yield offset, found
+
+
+def _long_strings(text: str) -> Iterator[tuple[int, int]]:
+    position = 0
+    following = {quote: text.find(quote) for quote in ('"""', "'''")}
+    while True:
+        for quote, at in following.items():
+            if 0 <= at < position:
+                following[quote] = text.find(quote, position)
+        opened = [(at, quote) for quote, at in following.items() if at >= 0]
+        if not opened:
+            return
+        start, quote = min(opened)
+        closing = text.find(quote, start + 3)
+        position = len(text) if closing < 0 else closing + 3
+        yield start, position
+
+
+def _close(block: _Block, end: int, source: Source) -> None:
+    text = source.text[block.start : end]
+    if block.kind == "class" and block.owner:
+        block.owner.text = text
+        source.classes[block.name] = block.owner
+        return
+    region = Region(source.path, block.name, source.line_at(block.start), text, block.owner)
+    home = block.owner.methods if block.owner else source.functions
+    # a property's setter and an overload come after or before the real thing; the longest body is the one to read
+    known = home.get(block.name)
+    if known is None or len(known.text) < len(text):
+        home[block.name] = region
+
+
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?:\((?P<listed>[^)]*)\)|(?P<names>[^\n#(]+))"
+    r"|import[ \t]+(?P<plain>[^\n#]+))",
+    re.MULTILINE,
+)
+
+
+def _imports(text: str) -> Iterator[tuple[str, str]]:
+    for found in _IMPORT.finditer(text):
+        listed = re.sub(r"#[^\n]*", "", found["listed"] or found["names"] or found["plain"])
+        for entry in listed.split(","):
+            name, _, alias = (
+                part.strip(" \t\r\n\\") for part in re.sub(r"\s+as\s+", "=", entry.strip()).partition("=")
+            )
+            if not name.replace(".", "").isidentifier():
+                continue
+            if found["module"]:
+                yield alias or name, f"{found['module']}.{name}"
+            elif alias:
+                yield alias, name
+            else:
+                yield name.partition(".")[0], name.partition(".")[0]

@@ -1,0 +1,59 @@
+"""Chooses the functions of a file from which walks start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core
+from attn_guard.lint.regions import Region, Source
+
+_HOPS = 2
+
+
+def roots(source: Source) -> list[Region]:
+    """Functions that hold a core of attention, those that call them, and the constructors of their classes."""
+    chosen = {id(region): region for region in _with_core(source)}
+    for hop in range(_HOPS):
+        called = {region.name for region in chosen.values() if region.name not in ("forward", "__init__")}
+        built = {region.owner.name for region in chosen.values() if region.owner and region.name == "forward"}
+        for region in _callers(source, called):
+            chosen.setdefault(id(region), region)
+        if hop == 0:
+            for region in _users(source, built):
+                chosen.setdefault(id(region), region)
+    for owner in {id(r.owner): r.owner for r in chosen.values() if r.owner}.values():
+        if "__init__" in owner.methods:
+            chosen.setdefault(id(owner.methods["__init__"]), owner.methods["__init__"])
+    return list(chosen.values())
+
+
+def _with_core(source: Source) -> Iterator[Region]:
+    yield from (region for region in source.functions.values() if holds_core(region.text))
+    for owner in source.classes.values():
+        if not holds_core(owner.text):
+            continue
+        layers = set(re.findall(rf"self\.(\w+)[^=\n]*=[^\n]*(?:{BUILT_IN_LAYERS}|[sS]oftmax)", owner.text))
+        uses = re.compile(rf"self\.(?:{'|'.join(map(re.escape, layers))})\s*[(\[]") if layers else None
+        for region in owner.methods.values():
+            if region.name != "__init__" and (holds_core(region.text) or (uses and uses.search(region.text))):
+                yield region
+
+
+def _callers(source: Source, called: set[str]) -> Iterator[Region]:
+    if called:
+        calls = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(called)))})\s*\(")
+        for region in source.regions:
+            if len(calls.findall(region.text)) > (region.name in called):
+                yield region
+
+
+def _users(source: Source, built: set[str]) -> Iterator[Region]:
+    """``forward`` of the classes that make an object of a class with a core of its own."""
+    if not built:
+        return
+    makes = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(built)))})\s*\(")
+    for owner in source.classes.values():
+        constructor = owner.methods.get("__init__")
+        if owner.name not in built and constructor and makes.search(constructor.text) and "forward" in owner.methods:
+            yield owner.methods["forward"]

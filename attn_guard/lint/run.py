@@ -1,0 +1,173 @@
+"""Runs the lint reader and the gotchas over files."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import libcst as cst
+
+from attn_guard.anatomy import Site
+from attn_guard.findings import Detector, Finding, Location, Report, Severity, merge
+from attn_guard.gotchas.registry import Entry
+from attn_guard.gotchas.registry import select as select_gotchas
+from attn_guard.lint.decorators import decorator_calls
+from attn_guard.lint.files import decode, python_files
+from attn_guard.lint.prefilter import may_matter
+from attn_guard.lint.reader import Reading, read
+from attn_guard.lint.regions import Source, cut
+from attn_guard.suppressions import Suppressions
+
+
+def lint_paths(
+    paths: Iterable[Path], *, select: Iterable[str] = (), ignore: Iterable[str] = (), preview: bool = False
+) -> Report:
+    """Lints files, and the Python files in folders.
+
+    Raises `attn_guard.errors.UsageError` for a path that does not exist or an unknown code.
+    """
+    ignore = tuple(ignore)
+    entries = select_gotchas(select, ignore, preview=preview, detector=Detector.LINT)
+    chosen = list(paths)
+    named = {path for path in chosen if path.is_file()}
+    return merge(_lint_file(path, path in named, entries, ignore) for path in python_files(chosen))
+
+
+def lint_source(
+    source: str | bytes,
+    path: str,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    preview: bool = False,
+) -> Report:
+    """Lints source text as if it were the content of ``path``."""
+    ignore = tuple(ignore)
+    entries = select_gotchas(select, ignore, preview=preview, detector=Detector.LINT)
+    content = source.encode() if isinstance(source, str) else source
+    return _lint_content(content, path, True, entries, ignore)
+
+
+def _lint_file(path: Path, named: bool, entries: tuple[Entry, ...], ignore: tuple[str, ...]) -> Report:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return Report(findings=_unless(ignore, _unparsed(str(path), 1, 0, error.strerror or str(error))), files=1)
+    return _lint_content(content, str(path), named, entries, ignore)
+
+
+def _lint_content(
+    content: bytes, path: str, named: bool, entries: tuple[Entry, ...], ignore: tuple[str, ...]
+) -> Report:
+    matters = may_matter(content)
+    if not matters and not named:
+        return Report(files=1)
+    text = decode(content)
+    broken = syntax_error(text, path) if named else None
+    if broken is None and matters:
+        source = cut(path, text)
+        reading = read(source)
+        if not any(region.is_unreadable for region in source.regions):
+            return _judge(source, reading, entries)
+        broken = syntax_error(text, path)
+        if broken is None:
+            return _judge(source, reading, entries)
+    return Report(findings=_unless(ignore, broken) if broken else (), files=1)
+
+
+def _judge(source: Source, reading: Reading, entries: tuple[Entry, ...]) -> Report:
+    found = [finding for entry in entries for finding in _findings(entry, reading)]
+    unique = {(f.code, f.location.line, f.location.column): f for f in reversed(found)}
+    ordered = sorted(unique.values(), key=lambda finding: finding.sort_key)
+    silenced = _silencer(source) if ordered else None
+    kept = [f for f in ordered if silenced is None or not silenced(f)]
+    return Report(
+        findings=tuple(kept),
+        sites=reading.sites,
+        files=1,
+        regions=sum(region.is_parsed for region in source.regions),
+        suppressed=tuple(f for f in ordered if f not in kept),
+    )
+
+
+def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:
+    if entry.check:
+        for index, rough in enumerate(reading.sites):
+            # only a site with a finding is worth the positions of its steps
+            if any(True for _ in entry.check(rough)):
+                yield from entry.check(reading.exact_site(index))
+    if entry.lint:
+        for function in reading.functions:
+            yield from entry.lint(function)
+
+
+class _Allowed(NamedTuple):
+    code: str
+    first: int
+    last: int
+
+
+class _silencer:  # noqa: N801
+    """Whether a comment, or ``@allow`` on the class around it, silences a finding."""
+
+    def __init__(self, source: Source) -> None:
+        self._comments = Suppressions.of(source.text)
+        self._allowed = list(_allowed(source)) if "allow(" in source.text else []
+
+    def __call__(self, finding: Finding) -> bool:
+        line = finding.location.line
+        return self._comments.silences(finding.code, line) or any(
+            allowed.code == finding.code and allowed.first <= line <= allowed.last for allowed in self._allowed
+        )
+
+
+def _allowed(source: Source) -> Iterator[_Allowed]:
+    for owner in source.classes.values():
+        first = source.line_at(source.text.find(owner.text))
+        for call in decorator_calls(owner, "allow"):
+            if call.args and isinstance(call.args[0], ast.Constant):
+                yield _Allowed(str(call.args[0].value), first, first + owner.text.count("\n"))
+
+
+def syntax_error(text: str, path: str) -> Finding | None:
+    """The finding for a file that does not parse; None for one that does."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass  # may be newer syntax than this interpreter's; the other parser has the last word
+    else:
+        return None
+    try:
+        cst.parse_module(text)
+    except cst.ParserSyntaxError as error:
+        reason = error.message.partition(":")[0] or "invalid syntax"
+        return _unparsed(path, error.raw_line, error.raw_column + 1, reason)
+    except (RecursionError, ValueError) as error:
+        return _unparsed(path, 1, 0, str(error))
+    return None
+
+
+def _unparsed(path: str, line: int, column: int, reason: str) -> Finding:
+    return Finding(
+        code="ATN900",
+        name="syntax-error",
+        severity=Severity.ERROR,
+        message=f"the file could not be parsed: {reason[:1].lower()}{reason[1:]}",
+        location=Location(path, max(line, 1), column),
+        help="correct the syntax; nothing else in this file was checked",
+    )
+
+
+def _unless(ignore: tuple[str, ...], finding: Finding) -> tuple[Finding, ...]:
+    return () if any(finding.code.startswith(prefix) for prefix in ignore) else (finding,)
+
+
+def sites_of(source: str, path: str = "<string>") -> tuple[Site, ...]:
+    """The sites of a source text, exactly located."""
+    reading = read(cut(path, source))
+    return tuple(reading.exact_site(index) for index in range(len(reading.sites)))

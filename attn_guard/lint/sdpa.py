@@ -1,0 +1,101 @@
+"""Built-in attention: ``F.scaled_dot_product_attention`` and ``nn.MultiheadAttention``, and what True means in their masks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attn_guard.anatomy import Size, Stage, StepKind
+from attn_guard.lint import arithmetic
+from attn_guard.lint.place import Call, is_absent
+from attn_guard.lint.record import Event
+from attn_guard.lint.values import (
+    Atom,
+    Flag,
+    Mask,
+    Meaning,
+    Role,
+    Scalar,
+    Sequence,
+    Tensor,
+    Value,
+)
+
+_IMPLICIT_SCALE = Scalar(powers=((Atom("head_dim of the built-in", Size.HEAD_DIM), -0.5),))
+
+
+def scaled_dot_product_attention(call: Call) -> Value:
+    query = arithmetic.as_tensor(call.arg(0, "query"))
+    key = arithmetic.as_tensor(call.arg(1, "key"))
+    value = arithmetic.as_tensor(call.arg(2, "value"))
+    mask, scale = call.given(3, "attn_mask"), call.given(6, "scale")
+    if query is None or key is None:
+        return Tensor()
+    scores = arithmetic.score(call.place, replace(query, role=Role.ACTIVATION), replace(key, role=Role.ACTIVATION))
+    if call.spread:
+        scores = replace(scores, opaque=True, traced=False)
+    factor = _IMPLICIT_SCALE if is_absent(scale) else scale
+    step = call.place.draft(StepKind.SCALE, stage=Stage.SCORES, factor=factor if isinstance(factor, Scalar) else None)
+    scores = scores.after(step, traced=scores.traced and isinstance(factor, Scalar))
+    scores = _masked(call, scores, mask, call.given(5, "is_causal"))
+    if isinstance(mask, Mask) and mask.meaning is Meaning.BLOCKS:
+        call.place.record.misread.append(
+            Event(
+                call.place.draft(StepKind.MASK),
+                f"True means blocked in this {mask.name or 'mask'}, but attend in scaled_dot_product_attention",
+                "invert the mask: attn_mask=~mask",
+            )
+        )
+    return _finish(call, scores, value, query)
+
+
+def multihead_attention(call: Call, layer: str) -> Value:
+    """A call of ``nn.MultiheadAttention``: (output, weights)."""
+    masks = {name: call.given(index, name) for name, index in (("key_padding_mask", 3), ("attn_mask", 5))}
+    _read_masks(call, layer, masks)
+    query, key = (arithmetic.as_tensor(call.arg(index, name)) for index, name in ((0, "query"), (1, "key")))
+    value = arithmetic.as_tensor(call.arg(2, "value"))
+    if query is None or key is None:
+        return Sequence((Tensor(),), endless=True)
+    scores = arithmetic.score(call.place, replace(query, steps=(), role=Role.ACTIVATION), Tensor())
+    scores = replace(scores, opaque=scores.opaque or call.spread, traced=False)
+    for mask in masks.values():
+        scores = _masked(call, scores, mask, None)
+    _finish(call, scores, value, query)
+    return Sequence((Tensor(), Tensor()))
+
+
+def transformer_layer(call: Call, layer: str) -> Value:
+    """A call of ``nn.TransformerEncoder`` and its kin: only its masks are read."""
+    masks = {name: value for name, value in call.kwargs.items() if name.endswith("mask")}
+    _read_masks(call, layer, masks)
+    return Tensor()
+
+
+def _read_masks(call: Call, layer: str, masks: dict[str, Value | None]) -> None:
+    for name, mask in masks.items():
+        if isinstance(mask, Mask) and mask.meaning is Meaning.KEEPS:
+            call.place.record.misread.append(
+                Event(
+                    call.place.draft(StepKind.MASK),
+                    f"True means attend in this {mask.name or 'mask'}, but ignored in {name} of {layer}",
+                    f"invert the mask: {name}=~mask",
+                )
+            )
+
+
+def _masked(call: Call, scores: Tensor, mask: Value | None, is_causal: Value | None) -> Tensor:
+    if not is_absent(mask):
+        fill = mask.fill if isinstance(mask, Mask) else None
+        name = mask.name if isinstance(mask, Mask) else ""
+        scores = scores.after(call.place.draft(StepKind.MASK, stage=Stage.SCORES, fill=fill, text=name))
+    if not is_absent(is_causal) and is_causal != Flag(False):
+        scores = scores.after(call.place.draft(StepKind.MASK, stage=Stage.SCORES, text="is_causal"))
+    return scores
+
+
+def _finish(call: Call, scores: Tensor, value: Tensor | None, query: Tensor) -> Tensor:
+    weights = replace(scores.after(call.place.draft(StepKind.SOFTMAX, stage=Stage.SCORES)), role=Role.WEIGHTS)
+    context = arithmetic.attend(call.place, weights, value)
+    same_rank = query.axes is not None and value is not None and value.axes is not None
+    axes = (*query.axes[:-1], value.axes[-1]) if same_rank and query.axes and value and value.axes else None
+    return replace(context, axes=axes, last=axes[-1] if axes else None, order=None)

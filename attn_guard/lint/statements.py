@@ -1,0 +1,189 @@
+"""Walks statements: assignments, branches (both sides), loops (once) and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import libcst as cst
+
+from attn_guard.anatomy import StepKind
+from attn_guard.lint import expressions, ops
+from attn_guard.lint.frame import Frame
+from attn_guard.lint.record import last_step
+from attn_guard.lint.values import (
+    UNKNOWN,
+    Closure,
+    Draft,
+    Flag,
+    Nothing,
+    Tensor,
+    Value,
+    join,
+)
+
+
+def run_body(frame: Frame, body: cst.BaseSuite) -> None:
+    """Walks statements until one ends the function or the loop body."""
+    for statement in body.body:
+        if frame.ended or frame.walk.budget <= 0:
+            return
+        if isinstance(statement, cst.SimpleStatementLine):
+            for small in statement.body:
+                _run_small(frame, small)
+        else:
+            _run(frame, statement)
+
+
+def _run_small(frame: Frame, node: cst.BaseSmallStatement | cst.CSTNode) -> None:
+    frame.walk.budget -= 1
+    if isinstance(node, cst.Assign):
+        _assign(frame, node)
+    elif isinstance(node, cst.AnnAssign) and node.value is not None:
+        frame.assign(node.target, expressions.evaluate(frame, node.value))
+    elif isinstance(node, cst.AugAssign):
+        left = expressions.evaluate(frame, node.target)
+        right = expressions.evaluate(frame, node.value)
+        frame.assign(node.target, expressions.operate(frame, node, type(node.operator), left, right))
+    elif isinstance(node, cst.Expr):
+        _expression(frame, node.value)
+    elif isinstance(node, cst.Return):
+        frame.returned.append(expressions.evaluate(frame, node.value) if node.value else Nothing())
+        frame.ended = True
+    elif isinstance(node, cst.Raise | cst.Continue | cst.Break):
+        frame.ended = True
+    elif isinstance(node, cst.Assert):
+        expressions.evaluate(frame, node.test)
+
+
+def _assign(frame: Frame, node: cst.Assign) -> None:
+    value = expressions.evaluate(frame, node.value)
+    for target in node.targets:
+        frame.assign(target.target, value)
+        frame.learn_axes(node.value, target.target)
+    step = last_step(value)
+    if len(node.targets) == 1 and isinstance(node.targets[0].target, cst.Name) and step and step.node is node.value:
+        if step.kind is StepKind.MASK and isinstance(value, Tensor):
+            frame.masked[node.targets[0].target.value] = (step, value.core)
+
+
+def _expression(frame: Frame, node: cst.BaseExpression) -> None:
+    """An expression whose value nobody takes."""
+    value = expressions.evaluate(frame, node)
+    if not isinstance(node, cst.Call):
+        return
+    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+    name = node.func.value if isinstance(node.func, cst.Name) else name
+    if name == "register_buffer" and frame.instance is not None:
+        _register_buffer(frame, node)
+    if name not in ops.OUT_OF_PLACE:
+        return
+    step = last_step(value)
+    if isinstance(value, Tensor) and step and step.node is node:
+        frame.walk.record.drop(step, value.core)
+    elif name == "masked_fill" and len(node.args) >= 2:
+        fill = ops.number_of(expressions.evaluate(frame, node.args[-1].value))
+        frame.walk.record.drop(Draft(StepKind.MASK, node, frame.region, fill=fill), None)
+
+
+def _register_buffer(frame: Frame, node: cst.Call) -> None:
+    if len(node.args) >= 2 and isinstance(node.args[0].value, cst.SimpleString) and frame.instance is not None:
+        name = node.args[0].value.evaluated_value
+        frame.instance.attributes[str(name)] = expressions.evaluate(frame, node.args[1].value)
+
+
+def _run(frame: Frame, node: cst.CSTNode) -> None:
+    frame.walk.budget -= 1
+    if isinstance(node, cst.If):
+        _branch(frame, node)
+    elif isinstance(node, cst.For):
+        _loop(frame, node)
+    elif isinstance(node, cst.While):
+        expressions.evaluate(frame, node.test)
+        _alternatives(frame, [[node.body], []])
+    elif isinstance(node, cst.With):
+        for item in node.items:
+            expressions.evaluate(frame, item.item)
+            if item.asname is not None and isinstance(item.asname.name, cst.Name):
+                frame.assign(item.asname.name, UNKNOWN)
+        run_body(frame, node.body)
+    elif isinstance(node, cst.Try | cst.TryStar):
+        _try(frame, node)
+    elif isinstance(node, cst.FunctionDef):
+        frame.names[node.name.value] = Closure(node, frame.region, frame.instance, frame.names)
+    elif isinstance(node, cst.Match):
+        _alternatives(frame, [[case.body] for case in node.cases])
+
+
+def _branch(frame: Frame, node: cst.If) -> None:
+    test = expressions.evaluate(frame, node.test)
+    sides: list[list[cst.BaseSuite | cst.If]] = [[node.body], []]
+    if isinstance(node.orelse, cst.If):
+        sides[1] = [node.orelse]
+    elif isinstance(node.orelse, cst.Else):
+        sides[1] = [node.orelse.body]
+    if isinstance(test, Flag):
+        sides = [sides[0] if test.truth else sides[1]]
+    elif (missing := _tested_for_none(frame, node.test)) is not None:
+        sides = [sides[0] if missing else sides[1]]
+    _alternatives(frame, sides)
+
+
+def _tested_for_none(frame: Frame, test: cst.BaseExpression) -> bool | None:
+    """Whether ``x is None`` or ``x is not None`` is sure to hold; None where x is not known."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return None
+    operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
+    if not isinstance(right, cst.Name) or right.value != "None" or not isinstance(operator, cst.Is | cst.IsNot):
+        return None
+    value = expressions.evaluate(frame, test.left)
+    if isinstance(value, Nothing):
+        return isinstance(operator, cst.Is)
+    return None
+
+
+def _alternatives(frame: Frame, sides: Iterable[Iterable[cst.BaseSuite | cst.If]]) -> None:
+    """Walks each side from the same start; afterwards a name stands for what any side may have left in it."""
+    start = dict(frame.names)
+    held = dict(frame.instance.attributes) if frame.instance else {}
+    ends: list[tuple[dict[str, Value], dict[str, Value]]] = []
+    for side in sides:
+        frame.names, frame.ended = dict(start), False
+        if frame.instance:
+            frame.instance.attributes.clear()
+            frame.instance.attributes.update(held)
+        for part in side:
+            if isinstance(part, cst.If):
+                _run(frame, part)
+            else:
+                run_body(frame, part)
+        if not frame.ended:
+            ends.append((frame.names, dict(frame.instance.attributes) if frame.instance else {}))
+    frame.ended = not ends
+    frame.names = _joined([names for names, _ in ends]) if ends else start
+    if frame.instance and ends:
+        merged = _joined([attributes for _, attributes in ends])
+        frame.instance.attributes.clear()
+        frame.instance.attributes.update(merged)
+
+
+def _joined(ends: list[dict[str, Value]]) -> dict[str, Value]:
+    result = dict(ends[0])
+    for names in ends[1:]:
+        for name, value in names.items():
+            result[name] = join(result[name], value) if name in result else value
+    return result
+
+
+def _loop(frame: Frame, node: cst.For) -> None:
+    over = expressions.evaluate(frame, node.iter)
+    frame.assign(node.target, expressions.items_of(over)[0])
+    _alternatives(frame, [[node.body], []])
+    frame.ended = False
+
+
+def _try(frame: Frame, node: cst.Try | cst.TryStar) -> None:
+    handlers: list[list[cst.BaseSuite | cst.If]] = [[handler.body] for handler in node.handlers]
+    _alternatives(frame, [[node.body], *handlers])
+    for after in (node.orelse, node.finalbody):
+        if after is not None and not frame.ended:
+            run_body(frame, after.body)

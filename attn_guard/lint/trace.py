@@ -1,0 +1,235 @@
+"""The walk: follows values through one function, and through what it calls in the same file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import libcst as cst
+
+from attn_guard.lint import expressions, names
+from attn_guard.lint.calls import opaque
+from attn_guard.lint.decorators import decorator_arguments
+from attn_guard.lint.frame import Frame
+from attn_guard.lint.place import Call
+from attn_guard.lint.record import Record
+from attn_guard.lint.regions import Class, Region, Source
+from attn_guard.lint.statements import run_body
+from attn_guard.lint.values import (
+    UNKNOWN,
+    ClassReference,
+    Closure,
+    Instance,
+    Mask,
+    Meaning,
+    Nothing,
+    Scalar,
+    Unknown,
+    Value,
+    join,
+)
+
+_DEPTH = 6
+_BUDGET = 4000  # statements of one walk, those of called functions included
+_ALIASES = {
+    "F": "torch.nn.functional",
+    "einops": "einops",
+    "einsum": "torch.einsum",
+    "math": "math",
+    "nn": "torch.nn",
+    "np": "numpy",
+    "rearrange": "einops.rearrange",
+    "torch": "torch",
+}
+_SIMPLE = re.compile(r"[-+*/().\w\s]+")
+
+
+class Walk:
+    """One walk from a function of a file. What it sees goes into its ``record``."""
+
+    def __init__(self, source: Source, instances: dict[str, Instance]) -> None:
+        self.source = source
+        self.record = Record()
+        self.budget = _BUDGET
+        self._instances = instances
+        self._stack: list[cst.CSTNode] = []
+
+    def start(self, region: Region) -> None:
+        """Walks a function with nothing known of its arguments."""
+        if region.tree is None:
+            return
+        instance = None
+        if region.owner is not None:
+            own = self.instance_of(region.owner)
+            instance = replace(own, attributes=dict(own.attributes))
+        self._walk(Closure(region.tree, region, instance), None)
+
+    def instance_of(self, owner: Class) -> Instance:
+        """An object of a class, whose constructor has been walked with nothing known of its arguments."""
+        if owner.name not in self._instances:
+            instance = self._instances[owner.name] = Instance(owner)
+            self._initialise(instance, None)
+        return self._instances[owner.name]
+
+    def construct(self, owner: Class, call: Call, frame: Frame) -> Value:
+        """``Attention(d_model, heads)`` for a class of the file."""
+        instance = Instance(owner)
+        self._initialise(instance, call)
+        return instance
+
+    def _initialise(self, instance: Instance, call: Call | None) -> None:
+        constructor = self._method(instance.type, "__init__")
+        if constructor is not None and constructor.tree is not None:
+            # a constructor is read for its attributes; what is wrong in it is seen by its own walk
+            record, self.record = self.record, Record()
+            self._walk(Closure(constructor.tree, constructor, instance), call)
+            self.record = record
+
+    def _method(self, owner: Class, name: str) -> Region | None:
+        return next((cls.methods[name] for cls in self.family(owner) if name in cls.methods), None)
+
+    def family(self, owner: Class) -> list[Class]:
+        """A class and those of its bases that are in the file."""
+        found = [owner]
+        for cls in found:
+            for base in cls.bases:
+                known = self.source.classes.get(base.rpartition(".")[2])
+                if known and known not in found:
+                    found.append(known)
+        return found
+
+    def inherited(self, frame: Frame, name: str) -> Closure | None:
+        """The method that ``super().name`` means in a frame, where it is in the file."""
+        owner = frame.region.owner
+        if owner is None or frame.instance is None:
+            return None
+        region = next((cls.methods[name] for cls in self.family(owner)[1:] if name in cls.methods), None)
+        return Closure(region.tree, region, frame.instance) if region and region.tree else None
+
+    def attribute(self, instance: Instance, name: str) -> Value:
+        """``self.name``: as the constructor left it, a method, or a value of the class body."""
+        if name in instance.attributes:
+            return self._settled(instance, name, instance.attributes[name])
+        region = self._method(instance.type, name)
+        if region is not None:
+            if region.tree is None:
+                return UNKNOWN
+            method = Closure(region.tree, region, instance)
+            return self._walk(method, None) if "@property" in region.text.split("def ", 1)[0] else method
+        for cls in self.family(instance.type):
+            found = re.search(rf"^[ \t]+{name}[ \t]*(?::[^=\n]+)?=[ \t]*([^=\s#][^\n#]*)", cls.text, re.MULTILINE)
+            if found and not re.search(rf"self\.{name}\b[^=\n]*=[^=]", cls.text):
+                return self._constant(found[1])
+        return expressions.named(name)
+
+    def _settled(self, instance: Instance, name: str, value: Value) -> Value:
+        """A number that another method may change later is not known."""
+        if not isinstance(value, Scalar):
+            return value
+        for cls in self.family(instance.type):
+            rest = cls.text.replace(cls.methods["__init__"].text, "") if "__init__" in cls.methods else cls.text
+            if re.search(rf"self\.{name}\s*(?::[^=\n]+)?(?:[-+*/]|//)?=[^=]", rest):
+                return Unknown(name)
+        return value
+
+    def global_value(self, name: str) -> Value:
+        """A name of the file: function, class, import or constant."""
+        if name in self.source.functions:
+            region = self.source.functions[name]
+            return Closure(region.tree, region) if region.tree else UNKNOWN
+        if name in self.source.classes:
+            return ClassReference(self.source.classes[name])
+        if name in self.source.imports:
+            return expressions.dotted_value(self.source.imports[name])
+        if name in self.source.constants:
+            return self._constant(self.source.constants[name])
+        return expressions.dotted_value(_ALIASES[name]) if name in _ALIASES else UNKNOWN
+
+    def _constant(self, text: str) -> Value:
+        """The value of a constant: only numbers, and sums and products of numbers, are read."""
+        text = text.strip()
+        if not _SIMPLE.fullmatch(text) or len(text) > 80:
+            return UNKNOWN
+        try:
+            node = cst.parse_expression(text)
+        except cst.ParserSyntaxError:
+            return UNKNOWN
+        region = Region(self.source.path, "", 1, "")
+        value = expressions.evaluate(Frame(self, region, {}), node)
+        return value if isinstance(value, Scalar) else UNKNOWN
+
+    def call(self, function: Closure, call: Call, frame: Frame) -> Value:
+        """The value of a call of a function in the file, which is walked with these arguments."""
+        too_deep = len(self._stack) >= _DEPTH or self.budget <= 0
+        if too_deep or function.node in self._stack:
+            return opaque(call)
+        return self._walk(function, call)
+
+    def _walk(self, function: Closure, call: Call | None) -> Value:
+        node, region = function.node, function.region
+        if node in self._stack or len(self._stack) > _DEPTH:
+            return UNKNOWN
+        frame = Frame(self, region, {}, function.instance, function.scope)
+        self._bind(frame, node, call)
+        self._stack.append(node)
+        if call is not None and call.place.region is not region:
+            self.record.walked.add(node)
+        try:
+            if isinstance(node, cst.Lambda):
+                return expressions.evaluate(frame, node.body)
+            run_body(frame, node.body)
+        finally:
+            self._stack.pop()
+        for name, (step, core) in frame.masked.items():
+            if len(re.findall(rf"\b{name}\b", region.text)) == 1:
+                self.record.drop(step, core)
+        result: Value = frame.returned[0] if frame.returned else Nothing()
+        for other in frame.returned[1:]:
+            result = join(result, other)
+        return result
+
+    def _bind(self, frame: Frame, node: cst.FunctionDef | cst.Lambda, call: Call | None) -> None:
+        """Gives the parameters their values."""
+        params = [*node.params.posonly_params, *node.params.params]
+        plain = isinstance(node, cst.Lambda) or not any(_is_decorator(d, "staticmethod") for d in node.decorators)
+        is_method = (
+            frame.instance is not None and isinstance(node, cst.FunctionDef) and plain and frame.region.tree is node
+        )
+        if is_method and params:
+            assert frame.instance is not None
+            frame.names[params[0].name.value] = frame.instance
+            params = params[1:]
+        constructor = isinstance(node, cst.FunctionDef) and node.name.value == "__init__"
+        promised = _promised_masks(frame.region.owner) if call is None and frame.region.owner else {}
+        for index, param in enumerate([*params, *node.params.kwonly_params]):
+            name = param.name.value
+            given = call.given(index if index < len(params) else 10_000, name) if call else None
+            if given is not None:
+                frame.names[name] = given
+            elif call is not None and not call.spread and param.default is not None:
+                frame.names[name] = expressions.evaluate(frame, param.default)
+            else:
+                frame.names[name] = promised.get(name) or _argument(param, constructor)
+        for star in (node.params.star_arg, node.params.star_kwarg):
+            if isinstance(star, cst.Param):
+                frame.names[star.name.value] = UNKNOWN
+
+
+def _is_decorator(decorator: cst.Decorator, name: str) -> bool:
+    return isinstance(decorator.decorator, cst.Name) and decorator.decorator.value == name
+
+
+def _argument(param: cst.Param, constructor: bool) -> Value:
+    """What stands for an argument that nobody gave: in a constructor, sizes go by their names."""
+    name = param.name.value
+    if constructor and names.size_called(name):
+        return expressions.named(name)
+    return Unknown(name, parameter=True)
+
+
+def _promised_masks(owner: Class) -> dict[str, Value]:
+    """The mask arguments whose meaning the class declares with ``@contract(masks=...)``."""
+    meanings = {"ignore": Meaning.BLOCKS, "attend": Meaning.KEEPS, "additive": Meaning.ADDED}
+    declared = decorator_arguments(owner, "contract").get("masks")
+    masks = declared.items() if isinstance(declared, dict) else ()
+    return {name: Mask(meanings.get(meaning), name=name) for name, meaning in masks if isinstance(name, str)}

@@ -1,0 +1,329 @@
+"""What an expression of attention code can stand for.
+
+The walk (`attn_guard.lint.trace`) gives every expression one of these values. `Unknown` is a value of its own: what comes
+from outside, or from an operation that is not understood, is unknown, and nothing is ever reported about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from attn_guard.anatomy import Size, Stage, StepKind
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from attn_guard.lint.regions import Class, Region
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something from outside, or from an operation that is not understood. ``parameter`` marks an argument."""
+
+    name: str = ""
+    parameter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """``None``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """``True`` or ``False``."""
+
+    truth: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One size that the source has a name for; ``size`` is what it stands for, where its name says so."""
+
+    name: str
+    size: Size | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number times powers of sizes: ``2``, ``head_dim ** -0.5``, ``d_model / heads``."""
+
+    number: float = 1.0
+    powers: tuple[tuple[Atom, float], ...] = ()
+    text: str = field(default="", compare=False)
+
+    def times(self, other: Scalar) -> Scalar:
+        powers = dict(self.powers)
+        for atom, power in other.powers:
+            powers[atom] = powers.get(atom, 0.0) + power
+        kept = sorted(((a, p) for a, p in powers.items() if p), key=lambda pair: pair[0].name)
+        return Scalar(self.number * other.number, tuple(kept))
+
+    def to_power(self, power: float) -> Scalar | None:
+        if self.number < 0 and not float(power).is_integer():
+            return None
+        if self.number == 0 and power < 0:
+            return None
+        try:
+            number = float(self.number**power)
+        except OverflowError:
+            return None
+        return Scalar(number, tuple((atom, exponent * power) for atom, exponent in self.powers))
+
+    @property
+    def is_number(self) -> bool:
+        return not self.powers
+
+    @property
+    def size(self) -> tuple[Size, float] | None:
+        """The size that this is a power of, and the power: ``(d_model / heads) ** -0.5`` is (HEAD_DIM, -0.5)."""
+        totals: dict[Size, float] = {}
+        for atom, power in self.powers:
+            if atom.size is None:
+                return None
+            totals[atom.size] = totals.get(atom.size, 0.0) + power
+        heads = totals.pop(Size.HEADS, 0.0)
+        if heads and set(totals) == {Size.D_MODEL} and totals[Size.D_MODEL] == -heads:
+            return Size.HEAD_DIM, -heads
+        if heads and set(totals) == {Size.HEAD_DIM} and totals[Size.HEAD_DIM] == heads:
+            return Size.D_MODEL, heads
+        if heads:
+            return (Size.HEADS, heads) if not totals else None
+        return next(iter(totals.items())) if len(totals) == 1 else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """A step whose place is still a node of a region; see `attn_guard.anatomy.Step`."""
+
+    kind: StepKind
+    node: cst.CSTNode
+    region: Region
+    stage: Stage | None = None
+    factor: Scalar | None = None
+    fill: float | None = None
+    text: str = ""
+    scrambles: str = ""
+
+
+class Role(StrEnum):
+    """Where in the anatomy a tensor is."""
+
+    ACTIVATION = "activation"
+    PARAMETER = "parameter"
+    SCORES = "scores"
+    WEIGHTS = "weights"
+    CONTEXT = "context"
+
+
+Axes: TypeAlias = "tuple[Scalar | None, ...]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A tensor and how it came about.
+
+    steps: what it went through since its projection, with its operands' steps where it is a product.
+    traced: every operation since the projection is understood, so that no factor can hide.
+    opaque: something that is not understood may have masked it.
+    bounded: it passed a norm or a learned temperature.
+    axes: its sizes, where its rank is known. last: the size of its last axis.
+    order: for each axis, its place in memory; () is contiguous, None unknown. transposed: the step that made it so.
+    core: the SCORES step of scores, weights and contexts; width: what the product in it sums over.
+    """
+
+    role: Role = Role.ACTIVATION
+    steps: tuple[Draft, ...] = ()
+    traced: bool = False
+    opaque: bool = False
+    bounded: bool = False
+    axes: Axes | None = None
+    last: Scalar | None = None
+    order: tuple[int, ...] | None = None
+    transposed: Draft | None = None
+    core: Draft | None = None
+    width: Scalar | None = None
+    name: str = ""
+
+    def after(self, *steps: Draft, **changes: Any) -> Tensor:
+        """This tensor after further steps."""
+        return replace(self, steps=(*self.steps, *steps), **changes)
+
+    def shaped(self, axes: Axes | None, order: tuple[int, ...] | None) -> Tensor:
+        """This tensor with other axes."""
+        return replace(self, axes=axes, last=axes[-1] if axes else None, order=order)
+
+
+class Meaning(StrEnum):
+    """What True (or 1) says in a mask, or that the mask holds numbers to be added."""
+
+    BLOCKS = "blocks"
+    KEEPS = "keeps"
+    ADDED = "added"
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A mask over keys. ``fill`` is the number that blocked positions hold in an added mask."""
+
+    meaning: Meaning | None = None
+    fill: float | None = None
+    causal: bool = False
+    name: str = ""
+
+    def inverted(self) -> Mask:
+        flipped = {Meaning.BLOCKS: Meaning.KEEPS, Meaning.KEEPS: Meaning.BLOCKS}
+        return replace(self, meaning=flipped.get(self.meaning) if self.meaning else None, fill=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A tensor that holds one number everywhere: ``torch.ones(...)``."""
+
+    number: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A tuple or list; with ``endless``, one of unknown length whose items are all alike."""
+
+    items: tuple[Value, ...]
+    endless: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """``x.shape``."""
+
+    tensor: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Dotted:
+    """A name of another module, such as ``torch.nn.functional``."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """A built-in layer, such as ``nn.Linear(d_model, d_model)``: its class name and what it was made with."""
+
+    kind: str
+    args: tuple[Value, ...] = ()
+    kwargs: Mapping[str, Value] = field(default_factory=dict)
+    children: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance:
+    """An object of a class in the same file; ``attributes`` are filled while its constructor is walked."""
+
+    type: Class
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassReference:
+    """A class of the same file, not called yet."""
+
+    type: Class
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closure:
+    """A function that can be walked: of the file, a method of ``instance``, an inner function or a lambda."""
+
+    node: cst.FunctionDef | cst.Lambda
+    region: Region
+    instance: Instance | None = None
+    scope: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bound:
+    """A method of a value, not called yet: ``x.transpose``."""
+
+    receiver: Value
+    name: str
+
+
+Value: TypeAlias = (
+    Unknown
+    | Nothing
+    | Flag
+    | Text
+    | Scalar
+    | Tensor
+    | Mask
+    | Filled
+    | Sequence
+    | Shape
+    | Dotted
+    | Layer
+    | Instance
+    | ClassReference
+    | Closure
+    | Bound
+)
+
+UNKNOWN = Unknown()
+
+
+def join(left: Value, right: Value) -> Value:
+    """What a name stands for where two branches meet."""
+    if left is right or left == right:
+        return left
+    if isinstance(left, Nothing):
+        return right
+    if isinstance(right, Nothing):
+        return left
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return _join_tensors(left, right)
+    if isinstance(left, Mask) and isinstance(right, Mask):
+        same = left.meaning == right.meaning
+        return Mask(left.meaning if same else None, left.fill if left.fill == right.fill else None, name=left.name)
+    if isinstance(left, Sequence) and isinstance(right, Sequence) and len(left.items) == len(right.items):
+        items = tuple(join(*pair) for pair in zip(left.items, right.items, strict=True))
+        return Sequence(items, left.endless or right.endless)
+    for known, other in ((left, right), (right, left)):
+        if isinstance(known, Tensor):
+            return replace(known, traced=False, opaque=True, axes=None, last=None, order=None)
+        if isinstance(known, Mask):
+            return Mask(name=known.name)
+        if isinstance(known, Layer | Closure) and isinstance(other, Layer | Closure):
+            return UNKNOWN
+    return UNKNOWN
+
+
+_LATER = {role: place for place, role in enumerate(Role)}
+
+
+def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
+    known = set(map(id, left.steps))
+    ahead = left if _LATER[left.role] >= _LATER[right.role] else right
+    same_role = left.role == right.role
+    return replace(
+        ahead,
+        steps=(*left.steps, *(step for step in right.steps if id(step) not in known)) if same_role else ahead.steps,
+        traced=left.traced and right.traced and same_role and _factors(left) == _factors(right),
+        opaque=left.opaque or right.opaque or not same_role,
+        bounded=left.bounded or right.bounded,
+        axes=left.axes if left.axes == right.axes else None,
+        last=left.last if left.last == right.last else None,
+        order=left.order if left.order == right.order else None,
+    )
+
+
+def _factors(tensor: Tensor) -> list[Scalar | None]:
+    return [step.factor for step in tensor.steps if step.kind is StepKind.SCALE]
