@@ -139,7 +139,7 @@ class Anatomy:
 
     def _stated(self, value: float) -> str:
         """The attribute of the module, or of one that holds it, that states a factor."""
-        for path in _upwards(self.trace.module):
+        for path in upwards(self.trace.module):
             owner = self.module.get_submodule(path)
             for name in SCALE_ATTRIBUTES:
                 stated = getattr(owner, name, None)
@@ -276,7 +276,7 @@ class Anatomy:
         }
         found: list[tuple[Stage, Mask]] = []
         for op in tape.ops[self.trace.scores.index + 1 :]:
-            if op.name not in _MASKING or not self._alive.isdisjoint(op.outputs):
+            if op.name not in _MASKING or not tape.alive.isdisjoint(op.outputs):
                 continue
             for stage, values in on_path.items():
                 incoming = next((read for read in op.inputs if read in values), None)
@@ -293,11 +293,6 @@ class Anatomy:
 
     def _values_on(self, source: int, ops: Sequence[Op]) -> set[int]:
         return {source, *(output for op in ops for output in op.outputs)}
-
-    @cached_property
-    def _alive(self) -> set[int]:
-        tape = self.trace.flow.tape
-        return set().union(*(tape.ancestors(result) for result in tape.results()))
 
     def _scale_step(self, stage: Stage, op: Op, number: float | None) -> Step:
         assert number is not None
@@ -326,7 +321,8 @@ def _pairs(source: int, ops: Sequence[Op]) -> Iterator[tuple[int, Op]]:
         outputs = set(op.outputs)
 
 
-def _upwards(path: str) -> Iterator[str]:
+def upwards(path: str) -> Iterator[str]:
+    """A module path and those of the modules that hold it, the innermost first."""
     while path:
         yield path
         path = path.rpartition(".")[0]

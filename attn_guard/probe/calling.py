@@ -42,6 +42,7 @@ MEMORY = (
     "cond",
 )
 IDS = ("ids", "idx", "tokens", "indices", "input_ids", "token_ids", "decoder_input_ids")
+TARGET = ("tgt", "trg", "target", "y", "decoder_input", "decoder_input_ids")
 OWN_KEYS = ("key", "value", "k", "v", "keys", "values", "key_states", "value_states")
 
 
@@ -174,8 +175,8 @@ def _filled(
             value = _rotary(module, sizes)
         elif name in IDS or "ids" in name.split("_"):
             value = torch.arange(sizes.time, device=sizes.device).expand(sizes.batch, -1)
-        elif ids and name in ("tgt", "trg", "target", "y", "decoder_input"):
-            value = sizes.ids(sizes.memory)
+        elif name in TARGET:
+            value = sizes.ids(sizes.memory) if ids else sizes.features(sizes.memory)
         else:
             value = sizes.features(sizes.time) if position == 1 else None
         args[name] = value

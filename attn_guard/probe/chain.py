@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from attn_guard.anatomy import Size
 from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
-from attn_guard.probe.flow import Projection
+from attn_guard.probe.flow import stacked
 from attn_guard.probe.influence import origin
-from attn_guard.probe.masks import multiplier
 from attn_guard.probe.sites import Trace
-from attn_guard.probe.tape import Op
-
-_PLAIN = frozenset(
-    """
-    view _unsafe_view reshape expand unsqueeze squeeze clone contiguous alias detach _to_copy t
-    """.split()
-)
 
 
 @dataclass(frozen=True)
@@ -48,118 +41,64 @@ def draw(anatomy: Anatomy) -> str:
 
 def links(anatomy: Anatomy) -> list[Link]:
     trace = anatomy.trace
-    tape = trace.flow.tape
-    found = [Link("x", _shape(trace, _input_of(trace)))]
-    found += _projections(trace)
-    heads = tape.values[trace.query].shape
-    found.append(Link("heads", _stack_shape(anatomy, heads[-2:]), location=_maker(trace, trace.query)))
-    scores = _last_shape(trace, trace.softmax.inputs[0])
-    found.append(Link("scores", scores, _scale(anatomy), trace.scores.location))
+    values = trace.flow.tape.values
+    found = [Link("x", tuple(values[_input_of(trace)].shape)), *_projections(trace)]
+    found.append(Link("heads", _stack(anatomy, trace.query), "", _split_at(trace)))
+    found.append(Link("scores", _stack(anatomy, trace.scores.output), _scale(anatomy), trace.scores.location))
     found += [Link("mask", None, _fill(mask.fill), mask.op.location) for mask in anatomy.masks]
     found.append(Link("softmax", None, "", trace.softmax.location))
-    context = tape.values[trace.context.output].shape
-    found.append(Link("context", _stack_shape(anatomy, context[-2:]), "", trace.context.location))
-    found += _ending(trace)
+    found.append(Link("context", _stack(anatomy, trace.context.output), "", trace.context.location))
+    if trace.merged is not None and trace.merge:
+        found.append(Link("merge", _rows(trace, trace.merged), "", trace.merge[-1].location))
+    if trace.output is not None:
+        found.append(Link("out", _rows(trace, trace.output.op.output), "", trace.output.op.location))
     return found
 
 
 def _projections(trace: Trace) -> list[Link]:
-    parts = [trace.query_projection, trace.key_projection, trace.value_projection]
-    names = "qkv"
-    groups: dict[int, str] = {}
-    for name, part in zip(names, parts, strict=True):
-        if part is not None:
-            groups[part.op.index] = groups.get(part.op.index, "") + name
-    return [
-        Link(name, _projected_shape(trace, _by_index(parts, index)), "", trace.flow.tape.ops[index].location)
-        for index, name in groups.items()
-    ]
-
-
-def _by_index(parts: list[Projection | None], index: int) -> Projection:
-    return next(part for part in parts if part is not None and part.op.index == index)
-
-
-def _projected_shape(trace: Trace, projection: Projection) -> tuple[int, ...]:
-    """The shape of a projection's result as the user's line gives it: what comes next from the same place counts."""
-    tape = trace.flow.tape
-    value = projection.op.output
-    leading = _shape(trace, _input_of(trace))
-    while True:
-        following = next((op for op in tape.consumers(value) if op.place == projection.op.place), None)
-        if following is None or following.name not in _PLAIN | {"add"}:
-            break
-        value = following.output
-    shape = tuple(tape.values[value].shape)
-    if len(shape) == 2 and leading and len(leading) == 3 and shape[0] == leading[0] * leading[1]:
-        return (*leading[:2], shape[1])
-    return shape
+    """One link per projection, named by what it makes: "qkv" for a fused one."""
+    names: dict[int, str] = {}
+    made = {"q": trace.query_projection, "k": trace.key_projection, "v": trace.value_projection}
+    for name, projection in made.items():
+        if projection is not None:
+            names[projection.op.index] = names.get(projection.op.index, "") + name
+    ops = trace.flow.tape.ops
+    return [Link(name, _rows(trace, ops[index].output), "", ops[index].location) for index, name in names.items()]
 
 
 def _input_of(trace: Trace) -> int:
     return origin(trace.flow, trace.query, trace.query_projection).source
 
 
-def _stack_shape(anatomy: Anatomy, face: tuple[int, ...]) -> tuple[int, ...]:
+def _rows(trace: Trace, value: int) -> tuple[int, ...]:
+    """A matrix of one row per position is shown with the leading axes of the input, however it is laid out in
+    memory."""
+    values = trace.flow.tape.values
+    shape, leading = values[value].shape, values[_input_of(trace)].shape[:-1]
+    if shape and shape.numel() == leading.numel() * shape[-1]:
+        return (*leading, shape[-1])
+    return tuple(shape)
+
+
+def _stack(anatomy: Anatomy, value: int) -> tuple[int, ...]:
     """(batch, heads, rows, columns) for a stack of batch × heads matrices."""
-    slices = anatomy.trace.flow.tape.values[anatomy.trace.query].shape[:-2].numel()
-    from attn_guard.anatomy import Size
-
+    shape = stacked(anatomy.trace.flow.tape.values[value]).shape
+    rows, columns = shape[-2:]
     heads = anatomy.sizes[Size.HEADS]
-    return (slices // heads, heads, *face)
-
-
-def _last_shape(trace: Trace, value: int) -> tuple[int, ...]:
-    return tuple(trace.flow.tape.values[value].shape)
+    return (shape[:-2].numel() // heads, heads, rows, columns)
 
 
 def _scale(anatomy: Anatomy) -> str:
-    if anatomy.scale is None or anatomy.scale.value is None:
-        return "·?" if anatomy.scale is None else ""
-    return f"·{anatomy.scale.value:.4g}"
+    return "·?" if anatomy.scale is None or anatomy.scale.value is None else f"·{anatomy.scale.value:.4g}"
 
 
 def _fill(fill: float | None) -> str:
     return "" if fill is None else f"{fill:.4g}"
 
 
-def _ending(trace: Trace) -> list[Link]:
-    found = []
-    tape = trace.flow.tape
-    if trace.merged is not None and trace.merge:
-        shape = _merged_shape(trace)
-        found.append(Link("merge", shape, "", trace.merge[-1].location))
-    if trace.output is not None:
-        found.append(Link("out", _projected_shape(trace, trace.output), "", trace.output.op.location))
-    elif trace.merged is None:
-        found.append(Link("out", tuple(tape.values[trace.context.output].shape)))
-    return found
-
-
-def _merged_shape(trace: Trace) -> tuple[int, ...]:
-    """The shape before the output projection's own line flattens it."""
-    own = trace.output.op.place if trace.output is not None else None
-    value = trace.context.output
-    for op in trace.merge:
-        if op.place == own and op.name in _PLAIN and trace.output is not None and op is trace.merge[-1]:
-            break
-        value = op.output
-    shape = tuple(trace.flow.tape.values[value].shape)
-    leading = _shape(trace, _input_of(trace))
-    if len(shape) == 2 and leading and len(leading) == 3 and shape[0] == leading[0] * leading[1]:
-        return (*leading[:2], shape[1])
-    return shape
-
-
-def _shape(trace: Trace, value: int) -> tuple[int, ...]:
-    return tuple(trace.flow.tape.values[value].shape)
-
-
-def _maker(trace: Trace, value: int) -> Location | None:
-    """The place of the last operation that moved the heads into their stack."""
-    op: Op | None = trace.flow.tape.maker(value)
-    while op is not None and (op.name in _PLAIN or op.place == trace.scores.place) and op.inputs:
-        if multiplier(trace.flow, op, op.inputs[0]) is None:
-            break
+def _split_at(trace: Trace) -> Location | None:
+    """The place of the last operation that moved the query's heads into their stack."""
+    op = trace.flow.tape.nearest(trace.query, {"transpose", "permute", "view", "reshape", "_unsafe_view", "unflatten"})
+    while op is not None and op.place == trace.scores.place:
         op = trace.flow.tape.maker(op.inputs[0])
     return op.location if op is not None else None

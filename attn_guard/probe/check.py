@@ -17,7 +17,7 @@ from attn_guard.gotchas.registry import Entry
 from attn_guard.gotchas.registry import select as select_gotchas
 from attn_guard.probe.calling import given
 from attn_guard.probe.causes import by_cause
-from attn_guard.probe.hygiene import device_and_dtype, preserved
+from attn_guard.probe.hygiene import device_and_dtype, one_thread, preserved
 from attn_guard.probe.xray import XRay, find_call, look
 from attn_guard.suppressions import Suppressions
 
@@ -68,6 +68,18 @@ def check(
         positions=positions,
         cache=cache,
     ).over(declared_contract(module))
+    with one_thread():
+        return _report(module, args, kwargs, declared, gotchas, seed)
+
+
+def _report(
+    module: nn.Module,
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    declared: Contract,
+    gotchas: Iterable[Entry],
+    seed: int,
+) -> Report:
     title = type(module).__name__
     if args is None and kwargs is None:
         seen, tried = find_call(module, declared, seed)

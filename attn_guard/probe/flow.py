@@ -108,12 +108,12 @@ class Flow:
 
     def between(self, source: int, target: int) -> list[Op]:
         """The operations on any way from a value to a value computed from it, in order."""
-        behind = self.tape.descendants({source}) & self.tape.ancestors(target)
+        behind = self.tape.descendants([source]) & self.tape.ancestors(target)
         return [op for op in self.tape.ops if not behind.isdisjoint(op.outputs) and not behind.isdisjoint(op.inputs)]
 
     def chain(self, source: int, target: int) -> list[Op]:
         """One way from a value to a value computed from it: at each operation, its first operand that lies on a way."""
-        behind = self.tape.descendants({source})
+        behind = self.tape.descendants([source])
         found: list[Op] = []
         current = target
         while current != source:

@@ -72,6 +72,17 @@ def _same_randomness(module: nn.Module) -> Iterator[None]:
                 numpy.random.set_state(numpy_state)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch computes on one thread: on tensors this small, handing work to others costs more than the work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def device_and_dtype(module: nn.Module) -> tuple[torch.device, torch.dtype]:
     """Where and in which floating dtype a module computes; those of new tensors for one without parameters."""
     tensors: list[Tensor] = [*module.parameters(), *module.buffers()]

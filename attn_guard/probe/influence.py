@@ -5,7 +5,6 @@ No tolerance is needed: what does not depend on a position stays the same bit fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -163,37 +162,49 @@ class Influence:
 
     def _sources(self, source: Origin, operand: int, axis: int) -> Tensor:
         """Per slice and row of an operand, the row of its origin it comes from."""
-        found: Tensor | None = None
-        for row, (difference,) in self._differences(source.rows, [operand]):
-            touched = stacked(difference).any(dim=axis)
-            if found is None:
-                found = torch.full(touched.shape, NONE)
-            found = torch.where(touched, torch.where(found == NONE, row, SEVERAL), found)
-        assert found is not None
-        return found
+        touched = self._touched(source, operand).any(dim=axis)
+        rows = torch.arange(len(touched)).view(-1, 1, 1).expand_as(touched)
+        found = torch.where(touched, rows, NONE).max(dim=0).values
+        return torch.where(touched.sum(dim=0) > 1, SEVERAL, found)
 
     @cached_property
     def context(self) -> Tensor:
         """[key row, slice, query]: whether the context of a query changes with a key (and its value)."""
-        keys, values = self.key_origin.rows, self.value_origin.rows
-        paired = values if values.value != keys.value and len(values) == len(keys) else None
-        target = self.trace.context.output
-        found = [stacked(d).any(dim=-1) for _, (d,) in self._differences(keys, [target], paired)]
-        return torch.stack(found)
+        return self._touched(self.key_origin, self.trace.context.output).any(dim=-1)
 
-    def _differences(
-        self, rows: Rows, targets: list[int], paired: Rows | None = None
-    ) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
-        """For each row: where the targets differ when this row (and that of ``paired``) is changed."""
+    def _touched(self, source: Origin, target: int) -> Tensor:
+        """[row of the origin, slice, row, column]: where a target differs when one row of an origin is changed."""
+        return self._sweeps[source.rows.value][target]
+
+    @cached_property
+    def _sweeps(self) -> dict[int, dict[int, Tensor]]:
+        """Origin → target → where it differs, row by row: one replay per row shows all targets at once."""
+        trace = self.trace
+        wanted: dict[int, tuple[Origin, list[int]]] = {}
+        for source, target in (
+            (self.query_origin, trace.query),
+            (self.key_origin, trace.key),
+            (self.key_origin, trace.context.output),
+            (self.value_origin, trace.value),
+        ):
+            wanted.setdefault(source.rows.value, (source, []))[1].append(target)
+        return {value: self._sweep(source.rows, targets) for value, (source, targets) in wanted.items()}
+
+    def _sweep(self, rows: Rows, targets: list[int]) -> dict[int, Tensor]:
+        values = self.value_origin.rows
+        together = [rows]
+        if rows.value == self.key_origin.rows.value != values.value and len(values) == len(rows):
+            together.append(values)
         tape = self.trace.flow.tape
-        sources = [rows.value] + ([paired.value] if paired else [])
-        replay = Replay(tape, sources, targets)
-        base = replay({source: tape.values[source].clone() for source in sources})
+        replay = Replay(tape, [part.value for part in together], targets)
+        base = replay({part.value: tape.values[part.value].clone() for part in together})
         generator = torch.Generator().manual_seed(self.seed)
+        found: dict[int, list[Tensor]] = {target: [] for target in targets}
         for row in range(len(rows)):
-            changed = {part.value: part.changed([row], generator) for part in (rows, paired) if part is not None}
-            again = replay(changed)
-            yield row, tuple(~same(again[target], base[target]).cpu() for target in targets)
+            again = replay({part.value: part.changed([row], generator) for part in together})
+            for target in targets:
+                found[target].append(stacked(~same(again[target], base[target])).cpu())
+        return {target: torch.stack(differences) for target, differences in found.items()}
 
     @cached_property
     def slices(self) -> Tensor | None:

@@ -5,14 +5,14 @@ An inferred promise is printed as an assumption, and a fault against it is a war
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from attn_guard.contract import Contract, MaskMeaning
-from attn_guard.probe.anatomist import Anatomy
+from attn_guard.probe.anatomist import Anatomy, upwards
 from attn_guard.probe.calling import known_meaning, mask_parameters
 from attn_guard.probe.tape import Tape
 
@@ -48,33 +48,29 @@ def _with_masks(contract: Contract, masks: dict[str, MaskMeaning]) -> Contract:
 
 
 def _causal(module: nn.Module, tape: Tape, anatomies: Sequence[Anatomy], evidence: dict[str, str]) -> bool | None:
-    """A module is taken for causal if it says so, or if it holds or applies a triangular mask."""
-    for path in dict.fromkeys(("", *(anatomy.trace.module for anatomy in anatomies))):
-        owner = module.get_submodule(path)
-        name = next((name for name in CAUSAL_ATTRIBUTES if getattr(owner, name, None) is True), None)
-        if name is not None and not _crosses(anatomies, path):
-            evidence["causal"] = f"{path + '.' if path else ''}{name} is True"
-            return True
-    for name, number in _triangular_leaves(tape):
-        evidence["causal"] = f"{name} is a {number}×{number} triangle"
-        return True
-    for anatomy in anatomies:
-        place = _triangular_mask(anatomy)
-        if place is not None:
-            evidence["causal"] = f"a triangular mask is applied at {place}"
-            return True
-    return None
+    """A module is taken for causal if each of its self-attentions says so, or holds or applies a triangular mask."""
+    own = [anatomy for anatomy in anatomies if anatomy.influence.is_self is not False]
+    reasons = [_reason(module, tape, anatomy) for anatomy in own]
+    if not reasons or not all(reasons):
+        return None
+    evidence["causal"] = "; ".join(dict.fromkeys(reason for reason in reasons[:2] if reason))
+    return True
 
 
-def _crosses(anatomies: Iterable[Anatomy], path: str) -> bool:
-    return any(anatomy.influence.is_self is not True for anatomy in anatomies if anatomy.trace.module == path)
-
-
-def _triangular_leaves(tape: Tape) -> Iterable[tuple[str, int]]:
-    """Buffers that the run read and that hold a triangle of ones, or of what blocks."""
+def _reason(module: nn.Module, tape: Tape, anatomy: Anatomy) -> str:
+    """Why a site is taken for causal; "" where nothing says so."""
+    path = anatomy.trace.module
+    for holder in upwards(path):
+        for name in CAUSAL_ATTRIBUTES:
+            if getattr(module.get_submodule(holder), name, None) is True:
+                return f"{holder + '.' if holder else ''}{name} is True"
     for value, name in tape.leaves.items():
-        if name.startswith("buffer") and is_triangle(tape.values[value]):
-            yield name, tape.values[value].shape[-1]
+        held = name.removeprefix("buffer ").rpartition(".")[0]
+        serves = name.startswith("buffer ") and f"{path}.".startswith(f"{held}." if held else "")
+        if serves and is_triangle(tape.values[value]):
+            return f"{name} is a triangle"
+    place = _triangular_mask(anatomy)
+    return f"a triangular mask is applied at {place}" if place else ""
 
 
 def is_triangle(value: Tensor) -> bool:
@@ -96,7 +92,7 @@ def _triangular_mask(anatomy: Anatomy) -> str | None:
     for found in anatomy.all_masks:
         faces = found.blocked.reshape(-1, *found.blocked.shape[-2:])
         queries, keys = faces.shape[-2:]
-        if queries == keys and queries > 1 and _is_border(faces, 1):
+        if queries == keys and queries > 2 and _is_border(faces, 1):
             return str(found.op.location)
     return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -118,7 +119,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         written = _written(func, args, kwargs)
         for tensor in written:
             self._freeze(tensor)
-        draft = dict(
+        draft = Op(
             index=len(self.tape.ops),
             name=func._schema.name.removeprefix("aten::"),
             run=func,
@@ -128,17 +129,18 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             writes=tuple(self._numbers[id(tensor)] for tensor in written),
             place=calling_place(self.boundary),
             module=self._running[-1] if self._running else "",
+            outputs=(),
             random=torch.Tag.nondeterministic_seeded in func.tags,
         )
         try:
             output = func(*args, **kwargs)
         except Exception:
-            self.tape.failed_op = Op(outputs=(), **draft)
+            self.tape.failed_op = draft
             raise
         made = [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Tensor)]
         before = {id(tensor): self._numbers[id(tensor)] for tensor in written}
-        outputs = tuple(self._add(tensor, draft["index"]) for tensor in (*made, *_absent(written, made)))
-        self.tape.ops.append(Op(outputs=outputs, **draft))
+        outputs = tuple(self._add(tensor, draft.index) for tensor in (*made, *_absent(written, made)))
+        self.tape.ops.append(replace(draft, outputs=outputs))
         for tensor in written:
             self._renew_views(tensor, before[id(tensor)], draft)
         return output
@@ -167,7 +169,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for value in self._kept_in.pop(_storage(tensor), ()):
             self.tape.values[value] = self.tape.values[value].clone()
 
-    def _renew_views(self, written: Tensor, before: int, draft: Mapping[str, Any]) -> None:
+    def _renew_views(self, written: Tensor, before: int, at: Op) -> None:
         """Every other view of a tensor written to has a new value, made of its old one and what was written."""
         source = self._numbers[id(written)]
         for sharer in list(self._sharing.get(_storage(written), {}).values()):
@@ -187,8 +189,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     inputs=(old, source),
                     outputs=(value,),
                     writes=(),
-                    place=draft["place"],
-                    module=draft["module"],
+                    place=at.place,
+                    module=at.module,
                 )
             )
 

@@ -6,12 +6,12 @@ not called again, so that every operation lines up with its recording.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from attn_guard.probe.tape import Op, Ref, Tape
 
@@ -30,19 +30,7 @@ class Replay:
     def __init__(self, tape: Tape, sources: Collection[int], targets: Collection[int]) -> None:
         self.tape = tape
         self.targets = tuple(targets)
-        reached = tape.descendants(set(sources))
-        needed: set[int] = set(targets)
-        plan: list[Op] = []
-        for op in reversed(tape.ops):
-            if needed.isdisjoint(op.outputs) or reached.isdisjoint(op.inputs):
-                continue
-            if op.random and "dropout" not in op.name:
-                continue
-            if any(output in sources for output in op.outputs):
-                continue
-            plan.append(op)
-            needed.update(op.inputs)
-        self.plan = plan[::-1]
+        self._plan = [_Instruction(op) for op in _needed(tape, set(sources), set(targets))]
 
     def __call__(self, changed: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Target → its value when the ``changed`` values take the place of the recorded ones.
@@ -51,44 +39,74 @@ class Replay:
         """
         values: dict[int, Tensor] = dict(changed)
         with torch.no_grad():
-            for op in self.plan:
-                if values.keys().isdisjoint(op.inputs):
-                    continue
+            for instruction in self._plan:
                 try:
-                    self._run(op, values)
+                    instruction.run(values, self.tape.values)
                 except Exception as error:
-                    raise ReplayError(f"{op.name}: {error}") from error
+                    raise ReplayError(f"{instruction.op.name}: {error}") from error
         return {target: values.get(target, self.tape.values[target]) for target in self.targets}
 
-    def _run(self, op: Op, values: dict[int, Tensor]) -> None:
-        fresh = set(op.writes)
 
-        def value(ref: Ref) -> Tensor:
-            current = values.get(ref.index)
-            tensor = self.tape.values[ref.index] if current is None else current
-            return _copy(tensor) if ref.index in fresh else tensor
+def _needed(tape: Tape, sources: set[int], targets: set[int]) -> list[Op]:
+    """The operations between sources and targets, in order. Random ones keep their draw, so they do not run again."""
+    reached = tape.descendants(frozenset(sources))
+    needed = set(targets)
+    plan: list[Op] = []
+    for op in reversed(tape.ops):
+        if needed.isdisjoint(op.outputs) or reached.isdisjoint(op.inputs) or not sources.isdisjoint(op.outputs):
+            continue
+        if op.random and op.name != "native_dropout":
+            continue
+        plan.append(op)
+        needed.update(op.inputs)
+    return plan[::-1]
 
-        args, kwargs = tree_map_only(Ref, value, (op.args, op.kwargs))
-        outputs: tuple[Tensor, ...]
+
+class _Instruction:
+    """An operation made ready to run on other values: its arguments as a flat list with the places of its inputs."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self._structure: TreeSpec | None = None
+        self._flat: list[Any] = list(op.args)
+        if sum(isinstance(argument, Ref) for argument in op.args) < _count_refs((op.args, op.kwargs)):
+            self._flat, self._structure = tree_flatten((op.args, op.kwargs))
+        self._inputs = [(place, leaf.index) for place, leaf in enumerate(self._flat) if isinstance(leaf, Ref)]
+
+    def run(self, values: dict[int, Tensor], recorded: list[Tensor]) -> None:
+        """Adds the operation's outputs to ``values``."""
+        op, flat = self.op, list(self._flat)
+        for place, index in self._inputs:
+            tensor = values.get(index)
+            tensor = recorded[index] if tensor is None else tensor
+            flat[place] = tensor.clone() if index in op.writes else tensor
+        args, kwargs = (flat, op.kwargs) if self._structure is None else tree_unflatten(flat, self._structure)
         if op.name == "native_dropout":
-            outputs = _same_dropout(self.tape.values[op.outputs[1]], *args)
+            outputs = _same_dropout(recorded[op.outputs[1]], *args)
         else:
-            outputs = tuple(leaf for leaf in tree_flatten(op.run(*args, **kwargs))[0] if isinstance(leaf, Tensor))
-            if op.writes and len(outputs) < len(op.outputs):
+            outputs = _tensors(op.run(*args, **kwargs))
+            if len(outputs) < len(op.outputs):
                 outputs = (*outputs, *_written_again(op, args))
         values.update(zip(op.outputs, outputs, strict=False))
 
 
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.clone()
+def _count_refs(arguments: Any) -> int:
+    return sum(isinstance(leaf, Ref) for leaf in tree_leaves(arguments))
 
 
-def _same_dropout(mask: Tensor, value: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Tensor]:
+def _tensors(result: Any) -> tuple[Tensor, ...]:
+    if isinstance(result, Tensor):
+        return (result,)
+    return tuple(leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, Tensor))
+
+
+def _same_dropout(mask: Tensor, value: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, ...]:
     """Dropout with the draw of the recorded run."""
     return (value * mask / (1 - p) if train else value, mask)
 
 
-def _written_again(op: Op, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
+def _written_again(op: Op, args: Sequence[Any]) -> tuple[Tensor, ...]:
     """The tensors that an in-place operation wrote without returning them."""
-    flags = [argument.alias_info is not None and argument.alias_info.is_write for argument in op.run._schema.arguments]  # type: ignore[attr-defined]
+    arguments = op.run._schema.arguments  # type: ignore[attr-defined]
+    flags = [argument.alias_info is not None and argument.alias_info.is_write for argument in arguments]
     return tuple(arg for arg, flag in zip(args, flags, strict=False) if flag and isinstance(arg, Tensor))

@@ -68,7 +68,7 @@ class Trace:
         """The value that enters the output projection; the result where nothing but layout lies between."""
         if self.output is not None:
             return self.output.activation
-        reached = self.flow.tape.descendants({self.context.output})
+        reached = self.flow.tape.descendants([self.context.output])
         for result in self.flow.tape.results():
             if result in reached and all(op.name in LAYOUT for op in self.flow.chain(self.context.output, result)):
                 return result

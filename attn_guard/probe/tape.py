@@ -6,8 +6,9 @@ code wrote in place: each write makes a new value, and so does every view of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -72,6 +73,7 @@ class Tape:
 
     def __post_init__(self) -> None:
         self._consumers: dict[int, list[int]] = {}
+        self._descendants: dict[frozenset[int], frozenset[int]] = {}
 
     def maker(self, value: int) -> Op | None:
         """The operation that made a value; None for a leaf."""
@@ -86,28 +88,31 @@ class Tape:
                     self._consumers.setdefault(read, []).append(op.index)
         return (self.ops[index] for index in dict.fromkeys(self._consumers.get(value, ())))
 
-    def ancestors(self, value: int, stop: Callable[[int], bool] = lambda _: False) -> set[int]:
-        """Every value that ``value`` was computed from, itself included; the search does not go behind ``stop``
-        values."""
+    def ancestors(self, value: int) -> set[int]:
+        """Every value that ``value`` was computed from, itself included."""
         found, pending = {value}, [value]
         while pending:
-            current = pending.pop()
-            maker = self.maker(current)
-            if maker is None or (stop(current) and current != value):
-                continue
-            for read in maker.inputs:
-                if read not in found:
-                    found.add(read)
-                    pending.append(read)
+            maker = self.maker(pending.pop())
+            fresh = [read for read in maker.inputs if read not in found] if maker is not None else []
+            found.update(fresh)
+            pending.extend(fresh)
         return found
 
-    def descendants(self, values: Iterator[int] | list[int] | set[int]) -> set[int]:
+    def descendants(self, values: Iterable[int]) -> frozenset[int]:
         """Every value computed from any of ``values``, themselves included."""
-        found = set(values)
-        for op in self.ops:
-            if not found.isdisjoint(op.inputs):
-                found.update(op.outputs)
-        return found
+        sources = frozenset(values)
+        if sources not in self._descendants:
+            found = set(sources)
+            for op in self.ops:
+                if not found.isdisjoint(op.inputs):
+                    found.update(op.outputs)
+            self._descendants[sources] = frozenset(found)
+        return self._descendants[sources]
+
+    @cached_property
+    def alive(self) -> frozenset[int]:
+        """Every value that something returned was computed from."""
+        return frozenset(value for result in self.results() for value in self.ancestors(result))
 
     def nearest(self, value: int, names: Collection[str]) -> Op | None:
         """The nearest operation with one of these names that a value comes from, along first operands."""

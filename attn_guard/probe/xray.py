@@ -75,7 +75,15 @@ class XRay:
 
     @cached_property
     def content(self) -> Rows | None:
-        """The features (or embeddings of ids) that the module works on, one row per token; the first such input."""
+        """The features (or embeddings of ids) that the module works on, one row per token.
+
+        Of several inputs, the one that a returned tensor lines up with.
+        """
+        shapes = [tuple(self.tape.values[value].shape) for value in self.tape.results()]
+        for rows in self._contents:
+            leading = self._leading(rows)
+            if any(shape[: len(leading)] == leading for shape in shapes):
+                return rows
         return next(iter(self._contents), None)
 
     @cached_property
@@ -154,10 +162,8 @@ class XRay:
         return tuple(run for run in found if run is not None)
 
     def _padded(self, name: str, meaning: MaskMeaning) -> PaddedRun | None:
-        for rows in self._contents:
+        for rows in self._masked_by(name):
             leading = self._leading(rows)
-            if len(leading) != 2:
-                continue
             batch, time = leading if self.time_axis == 1 else leading[::-1]
             keep = _holes(batch, time).to(self.tape.values[rows.value].device)
             dtype = self.tape.values[rows.value].dtype
@@ -169,14 +175,24 @@ class XRay:
                     return run
         return None
 
+    def _masked_by(self, name: str) -> list[Rows]:
+        """The inputs that a mask argument can speak of: those of its own name's stem, or else all that look alike."""
+        stems = name.split("_")
+        candidates = [rows for rows in self._contents if len(self._leading(rows)) == 2]
+        named = [rows for rows in candidates if self._stem(rows) == stems[0]]
+        return named or candidates
+
+    def _stem(self, rows: Rows) -> str:
+        return self.tape.leaves.get(rows.value, "").removeprefix("input ").split("_")[0]
+
     def _run_padded(self, name: str, meaning: MaskMeaning, keep: Tensor, call: Call, rows: Rows) -> PaddedRun | None:
         with preserved(self.module, self.seed):
             again = look(self.module, call, self.intent.declared, self.seed)
         if again.tape.failure is not None or again.content is None or again.output is None:
             return None
-        source = next((part for part in again._contents if again._leading(part) == self._leading(rows)), None)
+        source = next((part for part in again._masked_by(name) if again._leading(part) == self._leading(rows)), None)
         leading = again._leading(again.content)
-        if source is None or leading != again._leading(source):
+        if source is None or source.value != again.content.value:
             return None
         flat = keep.flatten() if self.time_axis == 1 else keep.t().flatten()
         base = Replay(again.tape, [source.value], [again.output])
