@@ -208,17 +208,16 @@ class Influence:
 
     @cached_property
     def slices(self) -> Tensor | None:
-        """[slice, query, key]: whether the context of query i depends on key j; None where rows do not line up."""
-        count, queries = self.context.shape[1:]
-        if (self.keys < 0).any() or self.keys.shape[0] != count:
-            return None
-        index = self.keys.t()[:, :, None].expand(-1, -1, queries)
-        return self.context.gather(0, index).permute(1, 2, 0)
+        """[slice, query, key]: whether the context of query i depends on key j; None where keys do not line up.
 
-    @property
-    def map(self) -> Tensor | None:
-        """[query, key]: whether the context of query i depends on key j in any slice."""
-        return None if self.slices is None else self.slices.any(dim=0)
+        A key that comes from no input position (a learned one) shows no dependence.
+        """
+        count, queries = self.context.shape[1:]
+        if (self.keys == SEVERAL).any() or self.keys.shape[0] != count:
+            return None
+        index = self.keys.clamp_min(0).t()[:, :, None].expand(-1, -1, queries)
+        depends = self.context.gather(0, index).permute(1, 2, 0)
+        return depends & (self.keys >= 0)[:, None, :]
 
     @cached_property
     def is_self(self) -> bool | None:
@@ -228,15 +227,22 @@ class Influence:
         return self.query_origin.tokens == self.key_origin.tokens
 
     @cached_property
+    def later(self) -> Tensor | None:
+        """[slice, query, key]: whether key j stands after the position of query i; None where order is unknown."""
+        if self.slices is None or self.is_self is not True or self.queries.shape[0] != self.keys.shape[0]:
+            return None
+        own = (self.queries[:, :, None] == self.keys[:, None, :]) & (self.queries >= 0)[:, :, None]
+        if not own.any(dim=-1).all() or self.scrambled_split:
+            return None
+        place = own.long().argmax(dim=-1)
+        return torch.arange(self.keys.shape[1]) > place[:, :, None]
+
+    @property
     def causal(self) -> bool | None:
-        """Whether no query depends on a later key. None where order is unknown: other lengths, or scrambled rows."""
-        if self.map is None or self.is_self is not True or self.map.shape[0] != self.map.shape[1]:
+        """Whether no query depends on a later key; None where order is unknown, or where there is none."""
+        if self.slices is None or self.later is None or not self.later.any():
             return None
-        if len(self.map) < 2 or (self.queries < 0).any() or self.queries.shape != self.keys.shape:
-            return None
-        if not torch.equal(self.queries, self.keys):
-            return None
-        return not self.map.triu(1).any()
+        return not (self.slices & self.later).any()
 
     @cached_property
     def scrambled_split(self) -> tuple[str, str] | None:

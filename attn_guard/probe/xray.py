@@ -16,7 +16,7 @@ from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.calling import Call, as_mask, given, suggested
 from attn_guard.probe.flow import Flow
-from attn_guard.probe.hygiene import preserved
+from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.influence import Rows, rows_of
 from attn_guard.probe.intent import Intent, infer
 from attn_guard.probe.record import record
@@ -286,7 +286,11 @@ def xray(module: nn.Module, args: Any = None, kwargs: Mapping[str, Any] | None =
     """
     if not isinstance(module, nn.Module):
         raise UsageError(f"xray() takes a torch.nn.Module, got {type(module).__name__}")
-    declared = declared_contract(module)
+    with one_thread():
+        return _seen(module, args, kwargs, declared_contract(module), seed)
+
+
+def _seen(module: nn.Module, args: Any, kwargs: Mapping[str, Any] | None, declared: Contract, seed: int) -> XRay:
     if args is None and kwargs is None:
         found, tried = find_call(module, declared, seed)
         if found is None or found.tape.failure is not None:
