@@ -55,14 +55,15 @@ def unfused() -> Iterator[None]:
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with _StepByStep():
+        with sdpa_kernel(SDPBackend.MATH), _OwnKernels():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-class _StepByStep(TorchFunctionMode):
-    """Takes the plain path of `F.scaled_dot_product_attention`, also where a module asks for a kernel of its choice."""
+class _OwnKernels(TorchFunctionMode):
+    """Takes the plain path of `F.scaled_dot_product_attention` also where a module asks for a kernel of its own
+    choice."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -53,7 +53,7 @@ class Op:
         return locate(self.place, self.module)
 
 
-@dataclass
+@dataclass(repr=False)
 class Tape:
     """Values and operations of one run, in the order in which they were made.
 
@@ -70,6 +70,9 @@ class Tape:
     result: Any = None
     failure: Exception | None = None
     failed_op: Op | None = None
+
+    def __repr__(self) -> str:
+        return f"<Tape of {len(self.ops)} operations>"
 
     def __post_init__(self) -> None:
         self._consumers: dict[int, list[int]] = {}

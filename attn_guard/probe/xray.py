@@ -42,7 +42,7 @@ class PaddedRun:
     anatomies: tuple[Anatomy, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class XRay:
     """One recorded call of a module. ``print(xray)`` draws the chain of shapes of each attention computation.
 
@@ -55,6 +55,9 @@ class XRay:
     intent: Intent
     sites: tuple[Anatomy, ...]
     seed: int = 0
+
+    def __repr__(self) -> str:
+        return f"<XRay of {type(self.module).__name__}{self.call}: {len(self.sites)} attention computations>"
 
     def __str__(self) -> str:
         return "\n\n".join(chain.draw(anatomy) for anatomy in self.sites) or "no attention found"
