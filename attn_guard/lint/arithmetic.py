@@ -21,6 +21,7 @@ from attn_guard.lint.values import (
     Text,
     Unknown,
     Value,
+    united,
 )
 
 MASKABLE = (Role.SCORES, Role.WEIGHTS)
@@ -146,10 +147,12 @@ def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> T
 
 def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
     """A sum of two scores, two halves of a rotated query, or a residual."""
-    known = set(map(id, left.steps))
+    steps = united(left.steps, right.steps)
+    if left.role is Role.SCORES:  # a product with a mask in one part of a sum blocks nothing
+        steps = tuple(step for step in steps if not (step.kind is StepKind.MASK and step.fill == 0.0))
     return replace(
         left,
-        steps=(*left.steps, *(step for step in right.steps if id(step) not in known)),
+        steps=steps,
         traced=left.traced and right.traced and left.role is not Role.SCORES,
         opaque=left.opaque or right.opaque,
         bounded=left.bounded or right.bounded,

@@ -47,7 +47,7 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
     if isinstance(function, Closure):
         return frame.walk.call(function, call, frame)
     if isinstance(function, ClassReference):
-        return frame.walk.construct(function.type, call, frame)
+        return Instance(function.type, call)
     if isinstance(function, Instance):
         forward = frame.walk.attribute(function, "forward")
         return frame.walk.call(forward, call, frame) if isinstance(forward, Closure) else opaque(call)

@@ -10,7 +10,7 @@ import libcst as cst
 
 from attn_guard.lint import arithmetic, calls, layout, names, ops
 from attn_guard.lint.layers import item_of
-from attn_guard.lint.place import Place, integer
+from attn_guard.lint.place import Call, Place, integer
 from attn_guard.lint.values import (
     UNKNOWN,
     Atom,
@@ -170,7 +170,7 @@ def attribute(frame: Frame, owner: Value, name: str) -> Value:
     if name == "shape":
         return Shape(owner)
     if name in ("T", "mT", "mH") and isinstance(owner, Tensor):
-        return ops.transpose_last(calls.Call(frame.place(cst.Name(name)), (owner,)))
+        return ops.transpose_last(Call(frame.place(cst.Name(name)), (owner,)))
     if name == "data":
         return owner
     if isinstance(owner, Unknown) and owner.name == "finfo":
@@ -264,7 +264,7 @@ def items_of(value: Value) -> tuple[Value, ...]:
 
 
 def _lambda(frame: Frame, node: cst.Lambda) -> Value:
-    return Closure(node, frame.region, frame.instance, frame.names)
+    return Closure(frame.region, node, frame.instance, frame.names)
 
 
 def _starred(frame: Frame, node: cst.NamedExpr) -> Value:

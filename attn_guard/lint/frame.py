@@ -105,7 +105,8 @@ class Frame:
 
     def _assign_item(self, target: cst.Subscript, value: Value) -> None:
         """``scores[mask] = fill``."""
-        index = expressions.evaluate(self, target.slice[0].slice.value) if _is_index(target) else UNKNOWN
+        only = target.slice[0].slice if len(target.slice) == 1 else None
+        index = expressions.evaluate(self, only.value) if isinstance(only, cst.Index) else UNKNOWN
         owner = expressions.evaluate(self, target.value)
         fill = ops.number_of(value)
         if isinstance(owner, Tensor) and owner.role in arithmetic.MASKABLE:
@@ -126,10 +127,6 @@ class Frame:
 
 def _is_name(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Name) and node.value != "_"
-
-
-def _is_index(target: cst.Subscript) -> bool:
-    return len(target.slice) == 1 and isinstance(target.slice[0].slice, cst.Index)
 
 
 def _shape_owner(node: cst.BaseExpression) -> str | None:

@@ -10,7 +10,7 @@ import libcst as cst
 from attn_guard.anatomy import Site
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.function import Function
-from attn_guard.lint.record import SiteDraft
+from attn_guard.lint.record import Record, SiteDraft
 from attn_guard.lint.regions import Region, Source
 from attn_guard.lint.roots import roots
 from attn_guard.lint.sites import Locate, exactly, make_site, roughly
@@ -44,16 +44,20 @@ def _dropped_by(draft: SiteDraft, dropped: Iterable[tuple[Draft, Draft | None]])
 
 def read(source: Source) -> Reading:
     """Everything that can be read of a file."""
-    instances: dict[str, Instance] = {}
+    classes: dict[str, tuple[Instance, Record]] = {}
     walks: list[tuple[Region, Walk]] = []
     for region in roots(source):
-        walk = Walk(source, instances)
+        walk = Walk(source, classes)
         walk.start(region)
         if region.tree is not None:
             walks.append((region, walk))
     drafts = _joined_sites(walks)
     dropped = [pair for _, walk in walks for pair in walk.record.dropped]
     functions = [_function(region, walk, drafts) for region, walk in walks]
+    for instance, record in classes.values():
+        constructor = instance.type.methods.get("__init__")
+        if constructor is not None and constructor.tree is not None and walks:
+            functions.append(Function(constructor, record, family=tuple(walks[0][1].family(instance.type))))
     return Reading(list(drafts.values()), dropped, functions)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -57,9 +57,10 @@ class Region:
     @cached_property
     def tree(self) -> cst.FunctionDef | None:
         """The function's node, or None if its text does not parse."""
-        body = self._module.body if self._module else ()
-        if self._indented and body and isinstance(body[0], cst.If):
-            body = body[0].body.body
+        body: Iterable[cst.CSTNode] = self._module.body if self._module else ()
+        block = next(iter(body), None)
+        if self._indented and isinstance(block, cst.If):
+            body = block.body.body
         return next((node for node in body if isinstance(node, cst.FunctionDef)), None)
 
     @property
@@ -74,7 +75,7 @@ class Region:
     def _positions(self) -> dict[cst.CSTNode, CodeRange]:
         assert self._module is not None
         wrapper = MetadataWrapper(self._module, unsafe_skip_copy=True)
-        return dict(wrapper.resolve(PositionProvider))  # type: ignore[arg-type]
+        return dict(wrapper.resolve(PositionProvider))
 
     def location(self, node: cst.CSTNode) -> Location:
         """Where a node of this region's tree is in the file."""

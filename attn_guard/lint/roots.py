@@ -12,7 +12,7 @@ _HOPS = 2
 
 
 def roots(source: Source) -> list[Region]:
-    """Functions that hold a core of attention, those that call them, and the constructors of their classes."""
+    """Functions that hold a core of attention, and those that call them."""
     chosen = {id(region): region for region in _with_core(source)}
     for hop in range(_HOPS):
         called = {region.name for region in chosen.values() if region.name not in ("forward", "__init__")}
@@ -22,9 +22,6 @@ def roots(source: Source) -> list[Region]:
         if hop == 0:
             for region in _users(source, built):
                 chosen.setdefault(id(region), region)
-    for owner in {id(r.owner): r.owner for r in chosen.values() if r.owner}.values():
-        if "__init__" in owner.methods:
-            chosen.setdefault(id(owner.methods["__init__"]), owner.methods["__init__"])
     return list(chosen.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
@@ -71,7 +72,7 @@ def transformer_layer(call: Call, layer: str) -> Value:
     return Tensor()
 
 
-def _read_masks(call: Call, layer: str, masks: dict[str, Value | None]) -> None:
+def _read_masks(call: Call, layer: str, masks: Mapping[str, Value | None]) -> None:
     for name, mask in masks.items():
         if isinstance(mask, Mask) and mask.meaning is Meaning.KEEPS:
             call.place.record.misread.append(

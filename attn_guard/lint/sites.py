@@ -38,14 +38,7 @@ def make_site(site: SiteDraft, dropped: Iterable[Draft], locate: Locate) -> Site
 
 
 def _ordered(drafts: Iterable[Draft]) -> list[Draft]:
-    seen: set[tuple[object, ...]] = set()
-    kept = []
-    for draft in drafts:
-        key = (draft.node, draft.kind, draft.stage, draft.fill)
-        if key not in seen:
-            seen.add(key)
-            kept.append(draft)
-    return kept
+    return list({draft.identity: draft for draft in drafts}.values())
 
 
 def _is_doubtful(site: SiteDraft, draft: Draft) -> bool:

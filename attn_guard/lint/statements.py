@@ -109,7 +109,7 @@ def _run(frame: Frame, node: cst.CSTNode) -> None:
     elif isinstance(node, cst.Try | cst.TryStar):
         _try(frame, node)
     elif isinstance(node, cst.FunctionDef):
-        frame.names[node.name.value] = Closure(node, frame.region, frame.instance, frame.names)
+        frame.names[node.name.value] = Closure(frame.region, node, frame.instance, frame.names)
     elif isinstance(node, cst.Match):
         _alternatives(frame, [[case.body] for case in node.cases])
 

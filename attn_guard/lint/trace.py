@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import libcst as cst
 
@@ -47,43 +46,35 @@ _SIMPLE = re.compile(r"[-+*/().\w\s]+")
 class Walk:
     """One walk from a function of a file. What it sees goes into its ``record``."""
 
-    def __init__(self, source: Source, instances: dict[str, Instance]) -> None:
+    def __init__(self, source: Source, classes: dict[str, tuple[Instance, Record]]) -> None:
         self.source = source
         self.record = Record()
         self.budget = _BUDGET
-        self._instances = instances
+        self._classes = classes
         self._stack: list[cst.CSTNode] = []
 
     def start(self, region: Region) -> None:
         """Walks a function with nothing known of its arguments."""
-        if region.tree is None:
-            return
-        instance = None
-        if region.owner is not None:
-            own = self.instance_of(region.owner)
-            instance = replace(own, attributes=dict(own.attributes))
-        self._walk(Closure(region.tree, region, instance), None)
+        instance = self._plain_instance(region.owner).copy() if region.owner else None
+        self._walk(Closure(region, instance=instance), None)
 
-    def instance_of(self, owner: Class) -> Instance:
-        """An object of a class, whose constructor has been walked with nothing known of its arguments."""
-        if owner.name not in self._instances:
-            instance = self._instances[owner.name] = Instance(owner)
-            self._initialise(instance, None)
-        return self._instances[owner.name]
+    def _plain_instance(self, owner: Class) -> Instance:
+        """An object of a class, with nothing known of the arguments of its constructor."""
+        if owner.name not in self._classes:
+            instance = Instance(owner)
+            self._classes[owner.name] = instance, Record()
+            self._classes[owner.name] = instance, self._initialise(instance)
+        return self._classes[owner.name][0]
 
-    def construct(self, owner: Class, call: Call, frame: Frame) -> Value:
-        """``Attention(d_model, heads)`` for a class of the file."""
-        instance = Instance(owner)
-        self._initialise(instance, call)
-        return instance
-
-    def _initialise(self, instance: Instance, call: Call | None) -> None:
+    def _initialise(self, instance: Instance) -> Record:
+        """Walks the constructor for the attributes that it sets; what it sees goes into a record of its own."""
+        instance.ready = True
         constructor = self._method(instance.type, "__init__")
-        if constructor is not None and constructor.tree is not None:
-            # a constructor is read for its attributes; what is wrong in it is seen by its own walk
-            record, self.record = self.record, Record()
-            self._walk(Closure(constructor.tree, constructor, instance), call)
-            self.record = record
+        outer, self.record = self.record, Record()
+        if constructor is not None:
+            self._walk(Closure(constructor, instance=instance), instance.made)
+        seen, self.record = self.record, outer
+        return seen
 
     def _method(self, owner: Class, name: str) -> Region | None:
         return next((cls.methods[name] for cls in self.family(owner) if name in cls.methods), None)
@@ -104,17 +95,17 @@ class Walk:
         if owner is None or frame.instance is None:
             return None
         region = next((cls.methods[name] for cls in self.family(owner)[1:] if name in cls.methods), None)
-        return Closure(region.tree, region, frame.instance) if region and region.tree else None
+        return Closure(region, instance=frame.instance) if region else None
 
     def attribute(self, instance: Instance, name: str) -> Value:
         """``self.name``: as the constructor left it, a method, or a value of the class body."""
+        if not instance.ready:
+            self._initialise(instance)
         if name in instance.attributes:
             return self._settled(instance, name, instance.attributes[name])
         region = self._method(instance.type, name)
         if region is not None:
-            if region.tree is None:
-                return UNKNOWN
-            method = Closure(region.tree, region, instance)
+            method = Closure(region, instance=instance)
             return self._walk(method, None) if "@property" in region.text.split("def ", 1)[0] else method
         for cls in self.family(instance.type):
             found = re.search(rf"^[ \t]+{name}[ \t]*(?::[^=\n]+)?=[ \t]*([^=\s#][^\n#]*)", cls.text, re.MULTILINE)
@@ -135,8 +126,7 @@ class Walk:
     def global_value(self, name: str) -> Value:
         """A name of the file: function, class, import or constant."""
         if name in self.source.functions:
-            region = self.source.functions[name]
-            return Closure(region.tree, region) if region.tree else UNKNOWN
+            return Closure(self.source.functions[name])
         if name in self.source.classes:
             return ClassReference(self.source.classes[name])
         if name in self.source.imports:
@@ -160,14 +150,13 @@ class Walk:
 
     def call(self, function: Closure, call: Call, frame: Frame) -> Value:
         """The value of a call of a function in the file, which is walked with these arguments."""
-        too_deep = len(self._stack) >= _DEPTH or self.budget <= 0
-        if too_deep or function.node in self._stack:
+        if len(self._stack) >= _DEPTH or self.budget <= 0 or function.node in self._stack:
             return opaque(call)
         return self._walk(function, call)
 
     def _walk(self, function: Closure, call: Call | None) -> Value:
         node, region = function.node, function.region
-        if node in self._stack or len(self._stack) > _DEPTH:
+        if node is None or node in self._stack or len(self._stack) > _DEPTH:
             return UNKNOWN
         frame = Frame(self, region, {}, function.instance, function.scope)
         self._bind(frame, node, call)

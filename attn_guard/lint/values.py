@@ -16,6 +16,7 @@ from attn_guard.anatomy import Size, Stage, StepKind
 if TYPE_CHECKING:
     import libcst as cst
 
+    from attn_guard.lint.place import Call
     from attn_guard.lint.regions import Class, Region
 
 
@@ -114,6 +115,11 @@ class Draft:
     fill: float | None = None
     text: str = ""
     scrambles: str = ""
+
+    @property
+    def identity(self) -> tuple[cst.CSTNode, StepKind, Stage | None]:
+        """What tells this step from all others, whichever walk has seen it."""
+        return self.node, self.kind, self.stage
 
 
 class Role(StrEnum):
@@ -225,12 +231,22 @@ class Layer:
     children: tuple[Value, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Instance:
-    """An object of a class in the same file; ``attributes`` are filled while its constructor is walked."""
+    """An object of a class in the same file.
+
+    Its constructor is walked when an attribute is first asked for; ``made`` is the call that gives the arguments, None
+    where nothing is known of them.
+    """
 
     type: Class
+    made: Call | None = None
     attributes: dict[str, Value] = field(default_factory=dict)
+    ready: bool = False
+
+    def copy(self) -> Instance:
+        """The same object for another walk, which may set attributes of its own."""
+        return Instance(self.type, self.made, dict(self.attributes), self.ready)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,10 +260,15 @@ class ClassReference:
 class Closure:
     """A function that can be walked: of the file, a method of ``instance``, an inner function or a lambda."""
 
-    node: cst.FunctionDef | cst.Lambda
     region: Region
+    inner: cst.FunctionDef | cst.Lambda | None = None
     instance: Instance | None = None
     scope: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def node(self) -> cst.FunctionDef | cst.Lambda | None:
+        """Its tree, which is parsed only when it is walked; None if its text does not parse."""
+        return self.inner or self.region.tree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -310,12 +331,11 @@ _LATER = {role: place for place, role in enumerate(Role)}
 
 
 def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
-    known = set(map(id, left.steps))
     ahead = left if _LATER[left.role] >= _LATER[right.role] else right
     same_role = left.role == right.role
     return replace(
         ahead,
-        steps=(*left.steps, *(step for step in right.steps if id(step) not in known)) if same_role else ahead.steps,
+        steps=united(left.steps, right.steps) if same_role else ahead.steps,
         traced=left.traced and right.traced and same_role and _factors(left) == _factors(right),
         opaque=left.opaque or right.opaque or not same_role,
         bounded=left.bounded or right.bounded,
@@ -323,6 +343,12 @@ def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
         last=left.last if left.last == right.last else None,
         order=left.order if left.order == right.order else None,
     )
+
+
+def united(left: tuple[Draft, ...], right: tuple[Draft, ...]) -> tuple[Draft, ...]:
+    """The steps of two flows, each once; a step that two walks have seen is one step."""
+    known = {step.identity for step in left}
+    return (*left, *(step for step in right if step.identity not in known))
 
 
 def _factors(tensor: Tensor) -> list[Scalar | None]:
