@@ -122,7 +122,7 @@ class Anatomy:
     @cached_property
     def scale(self) -> Factor | None:
         factors = [number for _, number in self._multipliers()]
-        if any(number is None for number in factors):
+        if self.influence.over_channels or any(number is None for number in factors):
             return None
         total = prod(number for number in factors if number is not None)
         if self.declared_scale is not None and isclose(total, self.declared_scale, rel_tol=2e-3):

@@ -12,7 +12,7 @@ from attn_guard.anatomy import Size
 from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.flow import stacked
-from attn_guard.probe.influence import origin
+from attn_guard.probe.origins import origin
 from attn_guard.probe.sites import Trace
 
 

@@ -5,19 +5,24 @@ No tolerance is needed: what does not depend on a position stays the same bit fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from attn_guard.probe.flow import LAYOUT, NORM, PRODUCT, SUM, Flow, Projection, operands, stacked
+from attn_guard.probe.flow import LAYOUT, NORM, PRODUCT, SUM, Projection, stacked
+from attn_guard.probe.origins import Origin, Rows, feature_axis, origin, rows_of
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
-from attn_guard.probe.tape import Tape, same
+from attn_guard.probe.tape import same
 
 NONE = -1
 SEVERAL = -2
+
+# Of more positions than this, a sample is changed.
+MOST_POSITIONS = 64
 
 # Operations after which a position's numbers are still found in rows of their own, or are moved as whole rows.
 _ELEMENTWISE = frozenset("neg neg_ mean pow sqrt clamp_min tanh relu gelu silu".split())
@@ -28,99 +33,6 @@ _REARRANGES = frozenset(
 )
 KEEPS_ROWS = (LAYOUT | PRODUCT | SUM | NORM | _ELEMENTWISE) - _REARRANGES
 _RESHAPES = frozenset("view _unsafe_view reshape _reshape_alias flatten unflatten".split())
-_RESHUFFLES = frozenset(
-    "view _unsafe_view reshape transpose permute t unsqueeze squeeze clone contiguous _to_copy alias detach".split()
-)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A value seen as rows, one per position: ``elements[r]`` are the flat indices of row r's numbers."""
-
-    tape: Tape
-    value: int
-    elements: Tensor
-
-    def __len__(self) -> int:
-        return len(self.elements)
-
-    def changed(self, rows: Tensor | list[int], generator: torch.Generator) -> Tensor:
-        """The value with some rows replaced by other numbers of the same scale."""
-        value = self.tape.values[self.value]
-        flat = value.detach().reshape(-1).clone()
-        chosen = self.elements[rows].reshape(-1)
-        old = flat[chosen]
-        spread = flat.float().std().nan_to_num(1.0).clamp_min(1e-3) if flat.numel() > 1 else torch.tensor(1.0)
-        noise = torch.randn(old.shape, generator=generator).to(flat.device) * spread.to(flat.device)
-        flat[chosen] = (noise.to(flat.dtype) + 0.5 * old).where(old.isfinite(), old)
-        return torch.empty_like(value).copy_(flat.view(value.shape))
-
-    def touched(self, difference: Tensor) -> Tensor:
-        """Per row, whether any of its numbers differ."""
-        return difference.reshape(-1)[self.elements.to(difference.device)].any(dim=-1)
-
-
-def rows_of(tape: Tape, value: int, feature_dim: int = -1) -> Rows:
-    shape = tape.values[value].shape
-    elements = torch.arange(tape.values[value].numel()).view(shape)
-    if feature_dim != -1 and elements.dim() > 1:
-        elements = elements.movedim(feature_dim, -1)
-    return Rows(tape, value, elements.reshape(-1, elements.shape[-1]) if elements.dim() else elements.view(1, 1))
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where query, key or value of a site come from: rows of a projection's output, or of an input.
-
-    ``tokens[r]`` identifies the input position of row r: equal numbers in two origins with equal ``source`` mean the
-    same position.
-    """
-
-    rows: Rows
-    source: int
-    tokens: tuple[int, ...]
-
-
-def origin(flow: Flow, operand: int, projection: Projection | None) -> Origin:
-    tape = flow.tape
-    if projection is None:
-        root = _root(flow, operand)
-        rows = rows_of(tape, root)
-        return Origin(rows, root, tuple(range(len(rows))))
-    convolution = projection.op.name == "convolution"
-    left = convolution or operands(projection.op)[0] == projection.activation or projection.op.name == "linear"
-    rows = rows_of(tape, projection.op.output, 1 if convolution else -1 if left else -2)
-    source = _unshuffled(tape, projection.activation)
-    labels = torch.arange(tape.values[source].numel()).view(tape.values[source].shape)
-    moved = Replay(tape, [source], [projection.activation])({source: labels})[projection.activation]
-    if convolution:
-        moved = moved.movedim(1, -1)
-    elif not left:
-        moved = moved.transpose(-1, -2)
-    tokens = moved.reshape(-1, moved.shape[-1]).long().min(dim=-1).values
-    if len(tokens) != len(rows):
-        tokens = torch.arange(len(rows))
-    return Origin(rows, source, tuple(tokens.tolist()))
-
-
-def _root(flow: Flow, value: int) -> int:
-    """The content leaf that a value comes from, following its first content operand."""
-    while (op := flow.tape.maker(value)) is not None:
-        following = next((read for read in op.inputs if read in flow.content), None)
-        if following is None:
-            break
-        value = following
-    return value
-
-
-def _unshuffled(tape: Tape, value: int) -> int:
-    """The value before operations that only move all of its numbers."""
-    while (op := tape.maker(value)) is not None and op.name in _RESHUFFLES:
-        before = op.inputs[0]
-        if tape.values[before].numel() != tape.values[value].numel():
-            break
-        value = before
-    return value
 
 
 @dataclass(frozen=True)
@@ -128,9 +40,7 @@ class Influence:
     """What changes where when one position of a site changes.
 
     ``queries[n, i]`` is the row of ``query`` origin that query i of slice n (one head of one sample) comes from,
-    ``keys[n, j]`` and
-    ``values[n, j]`` likewise (`NONE`: no row, `SEVERAL`: more than one). ``context[r, n, i]``: key row r changes
-    context (n, i).
+    ``keys[n, j]`` and ``values[n, j]`` likewise (`NONE`: no row, `SEVERAL`: more than one).
     """
 
     trace: Trace
@@ -150,74 +60,89 @@ class Influence:
 
     @cached_property
     def queries(self) -> Tensor:
-        return self._sources(self.query_origin, self.trace.query, axis=-1)
+        return _decoded(self._bits["query"].any(dim=-1))
 
     @cached_property
     def keys(self) -> Tensor:
-        return self._sources(self.key_origin, self.trace.key, axis=-2)
+        return _decoded(self._bits["key"].any(dim=-2))
 
     @cached_property
     def values(self) -> Tensor:
-        return self._sources(self.value_origin, self.trace.value, axis=-1)
-
-    def _sources(self, source: Origin, operand: int, axis: int) -> Tensor:
-        """Per slice and row of an operand, the row of its origin it comes from."""
-        touched = self._touched(source, operand).any(dim=axis)
-        rows = torch.arange(len(touched)).view(-1, 1, 1).expand_as(touched)
-        found = torch.where(touched, rows, NONE).max(dim=0).values
-        return torch.where(touched.sum(dim=0) > 1, SEVERAL, found)
+        return _decoded(self._bits["value"].any(dim=-1))
 
     @cached_property
-    def context(self) -> Tensor:
-        """[key row, slice, query]: whether the context of a query changes with a key (and its value)."""
-        return self._touched(self.key_origin, self.trace.context.output).any(dim=-1)
-
-    def _touched(self, source: Origin, target: int) -> Tensor:
-        """[row of the origin, slice, row, column]: where a target differs when one row of an origin is changed."""
-        return self._sweeps[source.rows.value][target]
+    def over_channels(self) -> bool:
+        """Whether channels attend to channels: what lies along a row of the operands is positions."""
+        along_rows = _decoded(self._bits["query"].any(dim=-2))
+        return bool((self.queries == SEVERAL).any() and (along_rows >= 0).all())
 
     @cached_property
-    def _sweeps(self) -> dict[int, dict[int, Tensor]]:
-        """Origin → target → where it differs, row by row: one replay per row shows all targets at once."""
+    def _bits(self) -> dict[str, Tensor]:
+        """[bit, 0 or 1, slice, row, column] of each operand: where it differs when the rows of its origin whose
+        number has this bit (0: has it not) are changed. Log2 of the rows many replays tell where every row goes."""
         trace = self.trace
-        wanted: dict[int, tuple[Origin, list[int]]] = {}
-        for source, target in (
-            (self.query_origin, trace.query),
-            (self.key_origin, trace.key),
-            (self.key_origin, trace.context.output),
-            (self.value_origin, trace.value),
-        ):
-            wanted.setdefault(source.rows.value, (source, []))[1].append(target)
-        return {value: self._sweep(source.rows, targets) for value, (source, targets) in wanted.items()}
+        parts = {
+            "query": (self.query_origin.rows, trace.query),
+            "key": (self.key_origin.rows, trace.key),
+            "value": (self.value_origin.rows, trace.value),
+        }
+        found: dict[str, Tensor] = {}
+        for rows in {part.value: part for part, _ in parts.values()}.values():
+            names = [name for name, (part, _) in parts.items() if part.value == rows.value]
+            targets = [parts[name][1] for name in names]
+            differences = self._differences((rows,), halves(len(rows)), targets)
+            for name, target in zip(names, targets, strict=True):
+                found[name] = _by_bit([stacked(one[target]) for one in differences])
+        return found
 
-    def _sweep(self, rows: Rows, targets: list[int]) -> dict[int, Tensor]:
-        values = self.value_origin.rows
-        together = [rows]
-        if rows.value == self.key_origin.rows.value != values.value and len(values) == len(rows):
-            together.append(values)
+    def _differences(
+        self, parts: Sequence[Rows], groups: Sequence[Tensor], targets: Sequence[int]
+    ) -> list[dict[int, Tensor]]:
+        """For each group of rows: where the targets differ when these rows of all ``parts`` are changed."""
         tape = self.trace.flow.tape
-        replay = Replay(tape, [part.value for part in together], targets)
-        base = replay({part.value: tape.values[part.value].clone() for part in together})
+        replay = Replay(tape, [part.value for part in parts], targets)
+        base = replay({part.value: tape.values[part.value].clone() for part in parts})
         generator = torch.Generator().manual_seed(self.seed)
-        found: dict[int, list[Tensor]] = {target: [] for target in targets}
-        for row in range(len(rows)):
-            again = replay({part.value: part.changed([row], generator) for part in together})
-            for target in targets:
-                found[target].append(stacked(~same(again[target], base[target])).cpu())
-        return {target: torch.stack(differences) for target, differences in found.items()}
+        found = []
+        for group in groups:
+            again = replay({part.value: part.changed(group, generator) for part in parts})
+            found.append({target: ~same(again[target], base[target]).cpu() for target in targets})
+        return found
 
     @cached_property
     def slices(self) -> Tensor | None:
         """[slice, query, key]: whether the context of query i depends on key j; None where keys do not line up.
 
-        A key that comes from no input position (a learned one) shows no dependence.
+        A key that comes from no input position (a learned one) shows no dependence. Of very many keys a sample is
+        looked at.
         """
-        count, queries = self.context.shape[1:]
-        if (self.keys == SEVERAL).any() or self.keys.shape[0] != count:
+        if (self.keys == SEVERAL).any():
             return None
-        index = self.keys.clamp_min(0).t()[:, :, None].expand(-1, -1, queries)
-        depends = self.context.gather(0, index).permute(1, 2, 0)
-        return depends & (self.keys >= 0)[:, None, :]
+        keys, values = self.key_origin.rows, self.value_origin.rows
+        parts = [keys, values] if values.value != keys.value and len(values) == len(keys) else [keys]
+        target = self.trace.context.output
+        groups = sample(self._key_groups())
+        shape = stacked(self.trace.flow.tape.values[target]).shape
+        if shape[0] != self.keys.shape[0]:
+            return None
+        found = torch.zeros(*shape[:2], self.keys.shape[1], dtype=torch.bool)
+        for group, difference in zip(groups, self._differences(parts, groups, [target]), strict=True):
+            changed = stacked(difference[target]).any(dim=-1)
+            found |= changed[:, :, None] & torch.isin(self.keys, group)[:, None, :]
+        return found
+
+    def _key_groups(self) -> list[Tensor]:
+        """Rows of the key's origin that can be changed at once: those at one place in all slices, if slices share no
+        others."""
+        if _overlap(self.keys):
+            return [torch.tensor([row]) for row in sorted(set(self.keys.flatten().tolist()) - {NONE})]
+        columns = [sorted(set(column.tolist()) - {NONE}) for column in self.keys.t()]
+        return [torch.tensor(rows) for rows in columns if rows]
+
+    @property
+    def map(self) -> Tensor | None:
+        """[query, key]: whether the context of query i depends on key j in any slice."""
+        return None if self.slices is None else self.slices.any(dim=0)
 
     @cached_property
     def is_self(self) -> bool | None:
@@ -247,6 +172,8 @@ class Influence:
     @cached_property
     def scrambled_split(self) -> tuple[str, str] | None:
         """("query", what is wrong) where the split into heads mixes positions or heads."""
+        if self.over_channels:
+            return None
         parts = (
             ("query", self.query_origin, self.trace.query),
             ("key", self.key_origin, self.trace.key),
@@ -256,7 +183,10 @@ class Influence:
             path = self.trace.flow.between(source.rows.value, operand)
             if any(op.name not in KEEPS_ROWS for op in path):
                 continue
-            wrong = _scrambled({"query": self.queries, "key": self.keys, "value": self.values}[name])
+            sources = {"query": self.queries, "key": self.keys, "value": self.values}[name]
+            if (sources == SEVERAL).any() and any(op.name in NORM or op.name == "mean" for op in path):
+                continue  # a norm over positions mixes them on purpose
+            wrong = _scrambled(sources)
             if wrong and (name != "query" or not self._folds_heads):
                 return name, wrong
         return None
@@ -280,26 +210,64 @@ class Influence:
         context = rows_of(tape, trace.context.output)
         if len(context) != self.queries.numel():
             return ""
-        replay = Replay(tape, [context.value], [merged.value])
-        base = replay({context.value: tape.values[context.value].clone()})[merged.value]
-        generator = torch.Generator().manual_seed(self.seed)
-        owners = self.queries.reshape(-1)
-        takes_from = torch.zeros(len(merged), dtype=torch.long)
-        for token in sorted(set(owners.tolist())):
-            rows = (owners == token).nonzero().flatten()
-            again = replay({context.value: context.changed(rows, generator)})[merged.value]
-            takes_from += merged.touched(~same(again, base).cpu()).long()
-        worst = int(takes_from.argmax())
-        count = int(takes_from[worst])
-        return f"row {worst} of the merged heads takes from {count} positions" if count > 1 else ""
+        owners = self._owners.reshape(-1)
+        groups = [torch.isin(owners, group).nonzero().flatten() for group in halves(int(owners.max()) + 1)]
+        differences = self._differences((context,), groups, [merged.value])
+        touched = _by_bit([merged.touched(one[merged.value]) for one in differences])
+        mixed = (_decoded(touched) == SEVERAL).nonzero().flatten().tolist()
+        return f"row {mixed[0]} of the merged heads takes from several positions" if mixed else ""
+
+    @property
+    def _owners(self) -> Tensor:
+        """The position that each context row belongs to. Where heads have rows of their own in the origin (a query
+        pooled head by head), it is the place in the slice."""
+        if len({tuple(row) for row in self.queries.tolist()}) < len(self.queries):
+            return self.queries
+        return torch.arange(self.queries.shape[1]).expand_as(self.queries)
 
     def _merged_rows(self, value: int) -> Rows:
         output = self.trace.output
-        if output is None:
-            return rows_of(self.trace.flow.tape, value)
-        convolution = output.op.name == "convolution"
-        left = convolution or operands(output.op)[0] == output.activation or output.op.name == "linear"
-        return rows_of(self.trace.flow.tape, value, 1 if convolution else -1 if left else -2)
+        return rows_of(self.trace.flow.tape, value, -1 if output is None else feature_axis(output))
+
+
+def halves(count: int) -> list[Tensor]:
+    """For each bit of the numbers below ``count``: those without it and those with it, in turn."""
+    numbers = torch.arange(count)
+    bits = range(max(1, (count - 1).bit_length()))
+    return [numbers[(numbers >> bit & 1) == wanted] for bit in bits for wanted in (0, 1)]
+
+
+def _by_bit(touched: list[Tensor]) -> Tensor:
+    """What `halves` changed, in their order → [bit, 0 or 1, ...]."""
+    stacked_up = torch.stack(touched)
+    return stacked_up.view(-1, 2, *stacked_up.shape[1:])
+
+
+def _decoded(touched: Tensor) -> Tensor:
+    """[bit, 0 or 1, ...] → the one number whose changes were seen; `SEVERAL` where both halves of a bit were."""
+    without, having = touched.unbind(dim=1)
+    weights = (2 ** torch.arange(len(touched))).view(-1, *[1] * (without.dim() - 1))
+    number = (having * weights).sum(dim=0)
+    number = torch.where((without & having).any(dim=0), SEVERAL, number)
+    return torch.where((without | having).any(dim=0), number, NONE)
+
+
+def sample(groups: list[Tensor]) -> list[Tensor]:
+    """At most `MOST_POSITIONS` of the groups, evenly spread, the first and last among them."""
+    if len(groups) <= MOST_POSITIONS:
+        return groups
+    chosen = torch.linspace(0, len(groups) - 1, MOST_POSITIONS).round().long().tolist()
+    return [groups[index] for index in chosen]
+
+
+def _overlap(sources: Tensor) -> bool:
+    """Whether two slices hold a common position without holding the same positions in the same order."""
+    owner: dict[int, tuple[int, ...]] = {}
+    for held in {tuple(row) for row in sources.tolist()}:
+        for position in set(held) - {NONE}:
+            if owner.setdefault(position, held) != held:
+                return True
+    return False
 
 
 def _has_repeats(sources: Tensor) -> bool:
@@ -323,7 +291,7 @@ def _scrambled(sources: Tensor) -> str:
             if position in seen:
                 return f"one head holds positions {_brief(seen[position])}, another {_brief(held)}"
             seen[position] = held
-    if _has_repeats(sources) and len(distinct) < len(lists) + 1:
+    if _has_repeats(sources):
         held = next(row for row in lists if len(set(row)) < len(row))
         return f"one head holds positions {_brief(held)}"
     return ""

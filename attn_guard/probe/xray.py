@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,8 +17,9 @@ from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.calling import Call, as_mask, given, suggested
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
-from attn_guard.probe.influence import Rows, rows_of
+from attn_guard.probe.influence import sample
 from attn_guard.probe.intent import Intent, infer
+from attn_guard.probe.origins import Rows, rows_of
 from attn_guard.probe.record import record
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import traces
@@ -122,20 +123,30 @@ class XRay:
 
     @cached_property
     def influence(self) -> Tensor | None:
-        """[output position, input position]: whether an output changes with an input, in any sample of the batch."""
+        """[output position, input position]: whether an output changes with an input of the same position in any
+        sample.
+
+        None where inputs and outputs do not line up. Of very many positions a sample is changed.
+        """
         if self.content is None or self.output is None or len(self._leading(self.content)) > 2:
             return None
         positions = _positions(self._leading(self.content), self.time_axis)
-        replay = Replay(self.tape, [self.content.value], [self.output])
-        base = replay({self.content.value: self.tape.values[self.content.value].clone()})[self.output]
-        generator = torch.Generator().manual_seed(self.seed)
         time = int(positions.max()) + 1
         found = torch.zeros(time, time, dtype=torch.bool)
-        for row in range(len(self.content)):
-            again = replay({self.content.value: self.content.changed([row], generator)})[self.output]
-            touched = (~same(again, base)).flatten(len(self._leading(self.content))).any(dim=-1).flatten().cpu()
-            found[positions[touched], positions[row]] = True
+        groups = sample([(positions == position).nonzero().flatten() for position in range(time)])
+        for group, touched in zip(groups, self._touched(self.content, groups, self.output), strict=True):
+            found[positions[touched], positions[group[0]]] = True
         return found
+
+    def _touched(self, source: Rows, groups: Sequence[Tensor], output: int) -> Iterator[Tensor]:
+        """For each group of input rows: the rows of an output that change with them."""
+        leading = len(self._leading(source))
+        replay = Replay(self.tape, [source.value], [output])
+        base = replay({source.value: self.tape.values[source.value].clone()})[output]
+        generator = torch.Generator().manual_seed(self.seed)
+        for group in groups:
+            again = replay({source.value: source.changed(group, generator)})[output]
+            yield (~same(again, base)).flatten(leading).any(dim=-1).flatten().cpu()
 
     def first_leak(self) -> Op | None:
         """The first operation at which an earlier position changes with the last one."""
@@ -144,12 +155,9 @@ class XRay:
         leading = self._leading(self.content)
         positions = _positions(leading, self.time_axis)
         last = (positions == positions.max()).nonzero().flatten()
-        shaped = (
-            [op for op in self.tape.ops if tuple(self.tape.values[op.output].shape[: len(leading)]) == leading]
-            if len(leading)
-            else []
-        )
-        replay = Replay(self.tape, [self.content.value], [op.output for op in shaped])
+        shaped = [op for op in self.tape.ops if tuple(self.tape.values[op.output].shape[: len(leading)]) == leading]
+        outputs = [op.output for op in shaped]
+        replay = Replay(self.tape, [self.content.value], outputs)
         base = replay({self.content.value: self.tape.values[self.content.value].clone()})
         again = replay({self.content.value: self.content.changed(last, torch.Generator().manual_seed(self.seed))})
         for op in shaped:
@@ -197,21 +205,23 @@ class XRay:
         leading = again._leading(again.content)
         if source is None or source.value != again.content.value:
             return None
-        flat = keep.flatten() if self.time_axis == 1 else keep.t().flatten()
-        base = Replay(again.tape, [source.value], [again.output])
-        before = base({source.value: again.tape.values[source.value].clone()})[again.output]
-        if before.flatten(len(leading)).flatten(0, -2)[flat].isnan().any():
+        real = (keep if self.time_axis == 1 else keep.t()).flatten().cpu()
+        values = again.tape.values[again.output].flatten(len(leading)).flatten(0, -2).cpu()
+        if values[real].isnan().any():
             return None
-        generator = torch.Generator().manual_seed(self.seed)
-        pads_matter = others_matter = False
-        for row in range(len(source)):
-            after = base({source.value: source.changed([row], generator)})[again.output]
-            touched = (~same(after, before)).flatten(len(leading)).any(dim=-1).flatten()
-            touched[row] = False
-            if (touched & flat).any():
-                pads_matter |= not bool(flat[row])
-                others_matter |= bool(flat[row])
-        return PaddedRun(name, meaning, keep, pads_matter, others_matter, call, again.sites)
+        pads = (~real).nonzero().flatten()
+        others = real.nonzero().flatten()[:1]
+        changed_by_pads, changed_by_other = again._touched(source, (pads, others), again.output)
+        changed_by_other[others] = False
+        return PaddedRun(
+            name=name,
+            meaning=meaning,
+            keep=keep,
+            pads_matter=bool((changed_by_pads & real).any()),
+            others_matter=bool((changed_by_other & real).any()),
+            call=call,
+            anatomies=again.sites,
+        )
 
 
 def _is_tokens(value: Tensor) -> bool:
@@ -232,13 +242,13 @@ def _positions(leading: tuple[int, ...], time_axis: int) -> Tensor:
 def _holes(batch: int, time: int) -> Tensor:
     """Real tokens of a batch that is padded in the usual ways: right, left, and with a hole inside."""
     keep = torch.ones(batch, time, dtype=torch.bool)
-    for sample in range(batch):
-        if sample % 3 == 0:
-            keep[sample, -2:] = False
-        elif sample % 3 == 1:
-            keep[sample, :2] = False
+    for row in range(batch):
+        if row % 3 == 0:
+            keep[row, -2:] = False
+        elif row % 3 == 1:
+            keep[row, :2] = False
         else:
-            keep[sample, time // 2] = False
+            keep[row, time // 2] = False
     return keep
 
 

@@ -1,0 +1,110 @@
+"""Where the queries, keys and values of a site come from, as rows: one row of numbers per position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attn_guard.probe.flow import Flow, Projection, operands
+from attn_guard.probe.replay import Replay
+from attn_guard.probe.tape import Tape
+
+_RESHUFFLES = frozenset(
+    "view _unsafe_view reshape transpose permute t unsqueeze squeeze clone contiguous _to_copy alias detach".split()
+)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A value seen as rows, one per position: ``elements[r]`` are the flat indices of row r's numbers."""
+
+    tape: Tape
+    value: int
+    elements: Tensor
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+    def changed(self, rows: Tensor | list[int], generator: torch.Generator) -> Tensor:
+        """The value with some rows replaced by other numbers of the same scale."""
+        value = self.tape.values[self.value]
+        flat = value.detach().reshape(-1).clone()
+        chosen = self.elements[rows].reshape(-1)
+        old = flat[chosen]
+        spread = flat.float().std().nan_to_num(1.0).clamp_min(1e-3) if flat.numel() > 1 else torch.tensor(1.0)
+        noise = torch.randn(old.shape, generator=generator).to(flat.device) * spread.to(flat.device)
+        flat[chosen] = (noise.to(flat.dtype) + 0.5 * old).where(old.isfinite(), old)
+        return torch.empty_like(value).copy_(flat.view(value.shape))
+
+    def touched(self, difference: Tensor) -> Tensor:
+        """Per row, whether any of its numbers differ."""
+        return difference.reshape(-1)[self.elements.to(difference.device)].any(dim=-1)
+
+
+def rows_of(tape: Tape, value: int, feature_dim: int = -1) -> Rows:
+    shape = tape.values[value].shape
+    elements = torch.arange(tape.values[value].numel()).view(shape)
+    if elements.dim() > 1:
+        elements = elements.movedim(feature_dim, -1)
+    return Rows(tape, value, elements.reshape(-1, elements.shape[-1]) if elements.dim() else elements.view(1, 1))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where query, key or value of a site come from: rows of a projection's output, or of an input.
+
+    ``tokens[r]`` identifies the input position of row r: equal numbers in two origins with equal ``source`` mean the
+    same position.
+    """
+
+    rows: Rows
+    source: int
+    tokens: tuple[int, ...]
+
+
+def origin(flow: Flow, operand: int, projection: Projection | None) -> Origin:
+    tape = flow.tape
+    if projection is None:
+        root = _root(flow, operand)
+        rows = rows_of(tape, root)
+        return Origin(rows, root, tuple(range(len(rows))))
+    features = feature_axis(projection)
+    rows = rows_of(tape, projection.op.output, features)
+    source = _unshuffled(tape, projection.activation)
+    labels = torch.arange(tape.values[source].numel()).view(tape.values[source].shape)
+    moved = Replay(tape, [source], [projection.activation])({source: labels})[projection.activation]
+    moved = moved.movedim(features, -1)
+    tokens = moved.reshape(-1, moved.shape[-1]).long().min(dim=-1).values
+    if len(tokens) != len(rows):
+        tokens = torch.arange(len(rows))
+    return Origin(rows, source, tuple(tokens.tolist()))
+
+
+def feature_axis(projection: Projection) -> int:
+    """The axis of a projection's input and output that holds the features of one position."""
+    if projection.op.name == "convolution":
+        return 1
+    left = projection.op.name == "linear" or operands(projection.op)[0] == projection.activation
+    return -1 if left else -2
+
+
+def _root(flow: Flow, value: int) -> int:
+    """The content leaf that a value comes from, following its first content operand."""
+    while (op := flow.tape.maker(value)) is not None:
+        following = next((read for read in op.inputs if read in flow.content), None)
+        if following is None:
+            break
+        value = following
+    return value
+
+
+def _unshuffled(tape: Tape, value: int) -> int:
+    """The value before operations that only move all of its numbers."""
+    while (op := tape.maker(value)) is not None and op.name in _RESHUFFLES:
+        before = op.inputs[0]
+        if tape.values[before].numel() != tape.values[value].numel():
+            break
+        value = before
+    return value
