@@ -47,8 +47,10 @@ def multiplier(flow: Flow, op: Op, incoming: int) -> float | None:
     if other.index in flow.content or other.index in flow.learned:
         return None
     factor = tape.values[other.index]
-    if factor.numel() == 0 or factor.is_complex():
+    if factor.numel() == 0:
         return None
+    if factor.is_complex():
+        return 1.0 if bool(((factor.abs() - 1).abs() < 1e-5).all()) else None
     if factor.numel() > 1 and not (factor == factor.reshape(-1)[0]).all():
         return 1.0
     number = float(factor.reshape(-1)[0])

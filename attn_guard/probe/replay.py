@@ -6,7 +6,7 @@ not called again, so that every operation lines up with its recording.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -84,10 +84,15 @@ class _Instruction:
         if op.name == "native_dropout":
             outputs = _same_dropout(recorded[op.outputs[1]], *args)
         else:
-            outputs = _tensors(op.run(*args, **kwargs))
+            outputs = _tensors(_reshape_of(op)(*args, **kwargs))
             if len(outputs) < len(op.outputs):
                 outputs = (*outputs, *_written_again(op, args))
         values.update(zip(op.outputs, outputs, strict=False))
+
+
+def _reshape_of(op: Op) -> Callable[..., Any]:
+    """The operation itself; a reshape for a view, since a changed value may lie in memory in another way."""
+    return torch.reshape if op.run is torch.ops.aten.view.default else op.run
 
 
 def _count_refs(arguments: Any) -> int:
