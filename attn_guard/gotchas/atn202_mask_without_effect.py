@@ -63,7 +63,9 @@ def check(site: Site) -> Iterator[Finding]:
 def lint(function: Function) -> Iterator[Finding]:
     """A masked copy that nobody keeps, of a tensor that could not be traced to a site."""
     for mask in function.stray_masks:
-        yield GOTCHA.at(mask.location, "result of the mask is thrown away", help="keep the result: x = x.masked_fill(...)")
+        yield GOTCHA.at(
+            mask.location, "result of the mask is thrown away", help="keep the result: x = x.masked_fill(...)"
+        )
 
 
 def _without_effect(site: Site, mask: Step) -> Finding:

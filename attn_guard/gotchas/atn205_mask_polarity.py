@@ -64,7 +64,7 @@ def probe(xray: XRay) -> Iterator[Finding]:
         if run.pads_matter and not run.others_matter:
             meant = "to ignore" if run.meaning == "ignore" else "to attend to"
             yield GOTCHA.at(
-                _where(run.anatomies),
+                _where(run.sites),
                 f"{run.name} works upside down: only padded tokens have influence",
                 severity=Severity.ERROR if xray.promised(run.name) else Severity.WARNING,
                 expected=f"True in {run.name} marks keys {meant}" if run.meaning != "additive" else "-inf hides a key",

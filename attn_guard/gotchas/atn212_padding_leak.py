@@ -63,8 +63,8 @@ def lint(function: Function) -> Iterator[Finding]:
 def probe(xray: XRay) -> Iterator[Finding]:
     for run in xray.padded:
         if run.pads_matter:
-            softmax = next((anatomy.site.softmax for anatomy in run.anatomies if anatomy.blocked is None), None)
-            place = softmax or next((anatomy.site.softmax for anatomy in run.anatomies), None)
+            softmax = next((anatomy.site.softmax for anatomy in run.sites if anatomy.blocked is None), None)
+            place = softmax or next((anatomy.site.softmax for anatomy in run.sites), None)
             yield GOTCHA.at(
                 place or Location("<probe>", 0),
                 f"real tokens change with the content of tokens that {run.name} marks as padding",

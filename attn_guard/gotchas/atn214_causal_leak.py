@@ -68,12 +68,12 @@ def lint(function: Function) -> Iterator[Finding]:
 
 def probe(xray: XRay) -> Iterator[Finding]:
     """Outputs that change with a later input; the place is the first site that looks ahead, or the first operation."""
-    influence = xray.influence
+    influence = xray.streams.influence
     if xray.contract.causal is not True or influence is None or not influence.triu(1).any():
         return
     queries, keys = influence.triu(1).nonzero()[0].tolist()
     site = next((anatomy.site for anatomy in xray.sites if anatomy.site.causal is False), None)
-    leak = None if site is not None else xray.first_leak()
+    leak = None if site is not None else xray.streams.first_leak()
     place = site.softmax if site is not None else leak.location if leak is not None else None
     yield GOTCHA.at(
         place or Location("<probe>", 0),

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from attn_guard.anatomy import ONE, Factor, Site, Size, Stage, Step, StepKind
+from attn_guard.probe.blame import merge_of, split_of
 from attn_guard.probe.flow import Flow, Projection, stacked
-from attn_guard.probe.influence import Influence, last_reshape, reshape_after
+from attn_guard.probe.influence import Influence
 from attn_guard.probe.masks import Mask, is_dropout, is_norm, mask, multiplier
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
@@ -81,7 +82,7 @@ class Anatomy:
         samples = {tuple(sorted(row)) for row in self.influence.queries.tolist()}
         found[Size.HEADS] = max(1, slices // max(1, len(samples)))
         if projection is not None:
-            found[Size.D_MODEL] = values[projection.weight].numel() // values[projection.op.output].shape[-1]
+            found[Size.D_MODEL] = self.influence.query_origin.width
         return found
 
     @cached_property
@@ -125,6 +126,8 @@ class Anatomy:
         if self.influence.over_channels or any(number is None for number in factors):
             return None
         total = prod(number for number in factors if number is not None)
+        if total == 1.0 and None in (self.trace.query_projection, self.trace.key_projection):
+            return None  # what comes in ready-made may have been scaled before
         if self.declared_scale is not None and isclose(total, self.declared_scale, rel_tol=2e-3):
             return Factor(value=total, size=Size.HEAD_DIM, power=-0.5, text="declared scale")
         return self._named(total)
@@ -223,11 +226,11 @@ class Anatomy:
         if projection is not None:
             yield self._step(StepKind.PROJECTION, stage, projection.op)
         flow = self.trace.flow
-        index = reshape_after(self.trace, projection, operand, source)
         scrambled = self.influence.scrambled_split
-        if index is not None:
-            wrong = scrambled[1] if scrambled and scrambled[0] == stage else ""
-            yield replace(self._step(StepKind.SPLIT, stage, flow.tape.ops[index]), scrambles=wrong)
+        wrong = scrambled[1] if scrambled and scrambled[0] == stage else ""
+        split = split_of(self.trace, projection, operand, scrambled=bool(wrong))
+        if split is not None:
+            yield replace(self._step(StepKind.SPLIT, stage, split), scrambles=wrong)
         if any(is_norm(op) for op in flow.between(source, operand)):
             norm = next(op for op in flow.between(source, operand) if is_norm(op))
             yield self._step(StepKind.NORM, stage, norm)
@@ -261,10 +264,10 @@ class Anatomy:
                 yield self._step(StepKind.NORM, stage, op)
 
     def _merge_step(self) -> Iterator[Step]:
-        index = last_reshape(self.trace)
-        if index is not None:
-            wrong = "" if self.influence.scrambled_split else self.influence.scrambled_merge
-            yield replace(self._step(StepKind.MERGE, Stage.CONTEXT, self.trace.flow.tape.ops[index]), scrambles=wrong)
+        wrong = "" if self.influence.scrambled_split else self.influence.scrambled_merge
+        merge = merge_of(self.trace, self.influence, scrambled=bool(wrong))
+        if merge is not None:
+            yield replace(self._step(StepKind.MERGE, Stage.CONTEXT, merge), scrambles=wrong)
 
     @cached_property
     def dropped_masks(self) -> list[tuple[Stage, Mask]]:

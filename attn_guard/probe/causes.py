@@ -31,14 +31,21 @@ def by_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _distinct(findings: Iterable[Finding]) -> Iterable[Finding]:
-    """One finding per code and place: the one that measured more."""
-    best: dict[tuple[object, ...], Finding] = {}
+    """One finding per code and line: the one that measured more. It names the other modules that share the line."""
+    groups: dict[tuple[str, str, int], list[Finding]] = {}
     for finding in findings:
         place = finding.location
-        key = (finding.code, place.path, place.line, place.module)
-        if key not in best or _weight(finding) > _weight(best[key]):
-            best[key] = finding
-    return best.values()
+        groups.setdefault((finding.code, place.path, place.line), []).append(finding)
+    return [_of_all(group) for group in groups.values()]
+
+
+def _of_all(group: Sequence[Finding]) -> Finding:
+    best = max(group, key=_weight)
+    others = list(dict.fromkeys(f.location.module for f in group if f.location.module != best.location.module))
+    if not others:
+        return best
+    shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    return replace(best, notes=(*best.notes, f"the same in {shown}"))
 
 
 def _weight(finding: Finding) -> tuple[bool, bool, int]:

@@ -99,12 +99,26 @@ class Flow:
                 return Projection(op, activation, weight)
         return None
 
+    def projection_of_learned(self, op: Op) -> Projection | None:
+        """Learned queries times the matrix that projects them; None for any other operation."""
+        if op.name not in MATMUL:
+            return None
+        left, right = operands(op)
+        return Projection(op, left, right) if left in self.learned and right in self.learned else None
+
     def product(self, op: Op) -> tuple[int, int] | None:
         """The two operands of a product of content with content; None for any other operation."""
         if op.name not in MATMUL or op.name in {"linear", "convolution"}:
             return None
         left, right = operands(op)
         return (left, right) if left in self.content and right in self.content else None
+
+    def is_projected(self, value: int) -> bool:
+        """Whether a learned value is itself a product of learned ones: learned queries that went through their
+        projection."""
+        return any(
+            (op := self.tape.maker(step)) is not None and op.name in MATMUL for step in self.tape.ancestors(value)
+        )
 
     def between(self, source: int, target: int) -> list[Op]:
         """The operations on any way from a value to a value computed from it, in order."""

@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attn_guard.probe.flow import LAYOUT, NORM, PRODUCT, SUM, Projection, stacked
+from attn_guard.probe.flow import LAYOUT, NORM, PRODUCT, SUM, stacked
 from attn_guard.probe.origins import Origin, Rows, feature_axis, origin, rows_of
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
@@ -32,7 +32,6 @@ _REARRANGES = frozenset(
     """.split()
 )
 KEEPS_ROWS = (LAYOUT | PRODUCT | SUM | NORM | _ELEMENTWISE) - _REARRANGES
-_RESHAPES = frozenset("view _unsafe_view reshape _reshape_alias flatten unflatten".split())
 
 
 @dataclass(frozen=True)
@@ -60,21 +59,30 @@ class Influence:
 
     @cached_property
     def queries(self) -> Tensor:
-        return _decoded(self._bits["query"].any(dim=-1))
+        return _named(self._rows["query"], self.query_origin)
 
     @cached_property
     def keys(self) -> Tensor:
-        return _decoded(self._bits["key"].any(dim=-2))
+        return _named(self._rows["key"], self.key_origin)
 
     @cached_property
     def values(self) -> Tensor:
-        return _decoded(self._bits["value"].any(dim=-1))
+        return _named(self._rows["value"], self.value_origin)
+
+    @cached_property
+    def _rows(self) -> dict[str, Tensor]:
+        """[slice, row] of each operand: the row of its origin that it comes from."""
+        along = {"query": -1, "key": -2, "value": -1}
+        return {name: _decoded(bits.any(dim=along[name])) for name, bits in self._bits.items()}
 
     @cached_property
     def over_channels(self) -> bool:
-        """Whether channels attend to channels: what lies along a row of the operands is positions."""
-        along_rows = _decoded(self._bits["query"].any(dim=-2))
-        return bool((self.queries == SEVERAL).any() and (along_rows >= 0).all())
+        """Whether channels attend to channels: one row of an operand holds all positions, one column each of them."""
+        across = {"query": -2, "key": -1, "value": -2}
+        return any(
+            bool((self._rows[name] == SEVERAL).any() and (_decoded(bits.any(dim=across[name])) >= 0).all())
+            for name, bits in self._bits.items()
+        )
 
     @cached_property
     def _bits(self) -> dict[str, Tensor]:
@@ -116,28 +124,21 @@ class Influence:
         A key that comes from no input position (a learned one) shows no dependence. Of very many keys a sample is
         looked at.
         """
-        if (self.keys == SEVERAL).any():
+        rows = self._rows["key"]
+        if (rows == SEVERAL).any():
             return None
         keys, values = self.key_origin.rows, self.value_origin.rows
         parts = [keys, values] if values.value != keys.value and len(values) == len(keys) else [keys]
         target = self.trace.context.output
-        groups = sample(self._key_groups())
+        groups = sample(_groups(rows))
         shape = stacked(self.trace.flow.tape.values[target]).shape
-        if shape[0] != self.keys.shape[0]:
+        if shape[0] != rows.shape[0]:
             return None
-        found = torch.zeros(*shape[:2], self.keys.shape[1], dtype=torch.bool)
+        found = torch.zeros(*shape[:2], rows.shape[1], dtype=torch.bool)
         for group, difference in zip(groups, self._differences(parts, groups, [target]), strict=True):
             changed = stacked(difference[target]).any(dim=-1)
-            found |= changed[:, :, None] & torch.isin(self.keys, group)[:, None, :]
+            found |= changed[:, :, None] & torch.isin(rows, group)[:, None, :]
         return found
-
-    def _key_groups(self) -> list[Tensor]:
-        """Rows of the key's origin that can be changed at once: those at one place in all slices, if slices share no
-        others."""
-        if _overlap(self.keys):
-            return [torch.tensor([row]) for row in sorted(set(self.keys.flatten().tolist()) - {NONE})]
-        columns = [sorted(set(column.tolist()) - {NONE}) for column in self.keys.t()]
-        return [torch.tensor(rows) for rows in columns if rows]
 
     @property
     def map(self) -> Tensor | None:
@@ -149,7 +150,8 @@ class Influence:
         """Whether queries and keys come from the same positions of the same tensor; None where that cannot be told."""
         if self.query_origin.source != self.key_origin.source:
             return None if self.trace.query_projection is None else False
-        return self.query_origin.tokens == self.key_origin.tokens
+        shared = torch.isin(self.queries[self.queries >= 0], self.keys)
+        return bool(shared.any())
 
     @cached_property
     def later(self) -> Tensor | None:
@@ -183,7 +185,7 @@ class Influence:
             path = self.trace.flow.between(source.rows.value, operand)
             if any(op.name not in KEEPS_ROWS for op in path):
                 continue
-            sources = {"query": self.queries, "key": self.keys, "value": self.values}[name]
+            sources = _named(self._rows[name], source)
             if (sources == SEVERAL).any() and any(op.name in NORM or op.name == "mean" for op in path):
                 continue  # a norm over positions mixes them on purpose
             wrong = _scrambled(sources)
@@ -210,19 +212,21 @@ class Influence:
         context = rows_of(tape, trace.context.output)
         if len(context) != self.queries.numel():
             return ""
-        owners = self._owners.reshape(-1)
+        owners = self.owners.reshape(-1)
         groups = [torch.isin(owners, group).nonzero().flatten() for group in halves(int(owners.max()) + 1)]
         differences = self._differences((context,), groups, [merged.value])
         touched = _by_bit([merged.touched(one[merged.value]) for one in differences])
         mixed = (_decoded(touched) == SEVERAL).nonzero().flatten().tolist()
         return f"row {mixed[0]} of the merged heads takes from several positions" if mixed else ""
 
-    @property
-    def _owners(self) -> Tensor:
+    @cached_property
+    def owners(self) -> Tensor:
         """The position that each context row belongs to. Where heads have rows of their own in the origin (a query
         pooled head by head), it is the place in the slice."""
-        if len({tuple(row) for row in self.queries.tolist()}) < len(self.queries):
-            return self.queries
+        shared = len({tuple(row) for row in self.queries.tolist()}) < len(self.queries)
+        if shared or _has_repeats(self.queries):
+            numbered: Tensor = torch.unique(self.queries, return_inverse=True)[1]
+            return numbered
         return torch.arange(self.queries.shape[1]).expand_as(self.queries)
 
     def _merged_rows(self, value: int) -> Rows:
@@ -235,6 +239,20 @@ def halves(count: int) -> list[Tensor]:
     numbers = torch.arange(count)
     bits = range(max(1, (count - 1).bit_length()))
     return [numbers[(numbers >> bit & 1) == wanted] for bit in bits for wanted in (0, 1)]
+
+
+def _named(rows: Tensor, source: Origin) -> Tensor:
+    """Rows of an origin → the positions they are projected from; `NONE` and `SEVERAL` stay."""
+    return torch.where(rows >= 0, source.positions[rows.clamp_min(0)], rows)
+
+
+def _groups(keys: Tensor) -> list[Tensor]:
+    """Rows of the key's origin that can be changed at once: those at one place in all slices, where slices share no
+    others."""
+    if _overlap(keys):
+        return [torch.tensor([row]) for row in sorted(set(keys.flatten().tolist()) - {NONE})]
+    columns = [sorted(set(column.tolist()) - {NONE}) for column in keys.t()]
+    return [torch.tensor(rows) for rows in columns if rows]
 
 
 def _by_bit(touched: list[Tensor]) -> Tensor:
@@ -300,21 +318,3 @@ def _scrambled(sources: Tensor) -> str:
 def _brief(positions: tuple[int, ...]) -> str:
     shown = ", ".join(str(position) for position in positions[:8])
     return f"{shown}, …" if len(positions) > 8 else shown
-
-
-def reshape_after(trace: Trace, projection: Projection | None, operand: int, source: int) -> int | None:
-    """The index of the first operation after the projection's own line that reshapes its result."""
-    own = projection.op.place if projection is not None else None
-    for op in trace.flow.chain(source, operand):
-        if op.name in _RESHAPES and op.place != own:
-            return op.index
-    return None
-
-
-def last_reshape(trace: Trace) -> int | None:
-    """The index of the last operation between the context and the output projection that reshapes."""
-    own = trace.output.op.place if trace.output is not None else None
-    found = [
-        op.index for op in trace.merge if op.name in _RESHAPES and op.place != own and op.place != trace.context.place
-    ]
-    return found[-1] if found else None

@@ -55,13 +55,14 @@ def rows_of(tape: Tape, value: int, feature_dim: int = -1) -> Rows:
 class Origin:
     """Where query, key or value of a site come from: rows of a projection's output, or of an input.
 
-    ``tokens[r]`` identifies the input position of row r: equal numbers in two origins with equal ``source`` mean the
-    same position.
+    ``positions[r]`` numbers the position of the value ``source`` that row r is projected from; two origins of one
+    source number them alike. ``width`` is the size of the source's feature axis.
     """
 
     rows: Rows
     source: int
-    tokens: tuple[int, ...]
+    positions: Tensor
+    width: int
 
 
 def origin(flow: Flow, operand: int, projection: Projection | None) -> Origin:
@@ -69,17 +70,33 @@ def origin(flow: Flow, operand: int, projection: Projection | None) -> Origin:
     if projection is None:
         root = _root(flow, operand)
         rows = rows_of(tape, root)
-        return Origin(rows, root, tuple(range(len(rows))))
+        return Origin(rows, root, torch.arange(len(rows)), tape.values[root].shape[-1])
     features = feature_axis(projection)
     rows = rows_of(tape, projection.op.output, features)
     source = _unshuffled(tape, projection.activation)
-    labels = torch.arange(tape.values[source].numel()).view(tape.values[source].shape)
+    shape = tape.values[source].shape
+    labels = torch.arange(shape.numel()).view(shape)
     moved = Replay(tape, [source], [projection.activation])({source: labels})[projection.activation]
-    moved = moved.movedim(features, -1)
-    tokens = moved.reshape(-1, moved.shape[-1]).long().min(dim=-1).values
-    if len(tokens) != len(rows):
-        tokens = torch.arange(len(rows))
-    return Origin(rows, source, tuple(tokens.tolist()))
+    elements = moved.movedim(features, -1).reshape(-1, moved.shape[features]).long()
+    positions, width = _positions(elements, labels)
+    if len(positions) != len(rows):
+        positions = torch.arange(len(rows))
+    return Origin(rows, source, positions, width)
+
+
+def _positions(elements: Tensor, labels: Tensor) -> tuple[Tensor, int]:
+    """The position that each row of a value's elements belongs to, and the size of the value's feature axis.
+
+    The feature axis is the one along which a row runs; a position is named by its element with feature 0.
+    """
+    if elements.shape[-1] < 2:
+        return elements[:, 0], elements.shape[-1]
+    step = int(elements[0, 1] - elements[0, 0])
+    for axis in reversed(range(labels.dim())):
+        if labels.stride(axis) == step and labels.shape[axis] > 1:
+            first = elements[:, 0]
+            return first - first // step % labels.shape[axis] * step, labels.shape[axis]
+    return elements.min(dim=-1).values, elements.shape[-1]
 
 
 def feature_axis(projection: Projection) -> int:
@@ -91,9 +108,11 @@ def feature_axis(projection: Projection) -> int:
 
 
 def _root(flow: Flow, value: int) -> int:
-    """The content leaf that a value comes from, following its first content operand."""
+    """The leaf that a value comes from, following its first content operand (of learned values, the first learned
+    one)."""
     while (op := flow.tape.maker(value)) is not None:
-        following = next((read for read in op.inputs if read in flow.content), None)
+        kind = flow.content if value in flow.content else flow.learned
+        following = next((read for read in op.inputs if read in kind), None)
         if following is None:
             break
         value = following

@@ -98,6 +98,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for value, tensor in self._given.items():
             kept = self.tape.values[value]
             if _storage(kept) != _storage(tensor):
+                self._freeze(tensor)
                 tensor.detach().copy_(kept)
         self._sharing.clear()
         self._given.clear()
@@ -236,11 +237,19 @@ def _storage(tensor: Tensor) -> int:
         return -id(tensor)
 
 
+# These write their running statistics in training, and their schema does not say so.
+_BATCH_NORMS = frozenset({"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"})
+_TRAINING = 5
+
+
 def _written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """The tensors that an operation writes in place, by its schema."""
     found = []
+    training = args[_TRAINING] if func._schema.name in _BATCH_NORMS and len(args) > _TRAINING else False
+    statistics = ("running_mean", "running_var") if training else ()
     for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
+        declared = argument.alias_info is not None and argument.alias_info.is_write
+        if not declared and argument.name not in statistics:
             continue
         given = args[position] if position < len(args) else kwargs.get(argument.name)
         found += [leaf for leaf in tree_flatten(given)[0] if isinstance(leaf, Tensor)]

@@ -116,9 +116,10 @@ def _scores(flow: Flow, softmax: Op) -> Op | None:
         if op is None or value in seen or value not in flow.content or op.name in SOFTMAX:
             continue
         seen.add(value)
-        if flow.product(op):
+        projection = flow.projection(op)
+        if flow.product(op) or (projection is not None and flow.is_projected(projection.weight)):
             products.append(op)
-        elif flow.projection(op) is None:
+        elif projection is None:
             pending.extend(op.inputs)
     return min(products, key=lambda op: op.index, default=None)
 
@@ -148,17 +149,18 @@ def _context(flow: Flow, softmax: Op) -> tuple[Op, int, int] | None:
 def _projection(flow: Flow, value: int) -> Projection | None:
     """The first projection among the nearest ones that a value comes from."""
     found: list[Projection] = []
+    kind = flow.content if value in flow.content else flow.learned
     pending, seen = [value], set()
     while pending:
         current = pending.pop()
         op = flow.tape.maker(current)
-        if op is None or current in seen or current not in flow.content:
+        if op is None or current in seen or current not in kind:
             continue
         seen.add(current)
-        projection = flow.projection(op)
+        projection = flow.projection(op) or flow.projection_of_learned(op)
         if projection is not None:
             found.append(projection)
-        elif op.name not in MATMUL or flow.product(op) is None:
+        elif flow.product(op) is None:
             pending.extend(op.inputs)
     return min(found, key=lambda projection: projection.op.index, default=None)
 

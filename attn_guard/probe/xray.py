@@ -2,45 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from attn_guard.contract import Contract, MaskMeaning, declared_contract
+from attn_guard.contract import Contract, declared_contract
 from attn_guard.errors import UsageError
 from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
-from attn_guard.probe.calling import Call, as_mask, given, suggested
+from attn_guard.probe.calling import Call, given, suggested
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
-from attn_guard.probe.influence import sample
 from attn_guard.probe.intent import Intent, infer
-from attn_guard.probe.origins import Rows, rows_of
+from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.record import record
-from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import traces
-from attn_guard.probe.tape import Op, Tape, same
-
-
-@dataclass(frozen=True)
-class PaddedRun:
-    """What a call with padding showed. ``keep`` (batch, time) is True at real tokens.
-
-    ``pads_matter``: some output at a real token changes with the content of a padded one. ``others_matter``: some
-    output at a real token changes with another real token.
-    """
-
-    name: str
-    meaning: MaskMeaning
-    keep: Tensor
-    pads_matter: bool
-    others_matter: bool
-    call: Call
-    anatomies: tuple[Anatomy, ...]
+from attn_guard.probe.streams import Streams
+from attn_guard.probe.tape import Tape
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,178 +59,20 @@ class XRay:
         return getattr(self.intent.declared, promise, None) is not None
 
     @cached_property
-    def content(self) -> Rows | None:
-        """The features (or embeddings of ids) that the module works on, one row per token.
-
-        Of several inputs, the one that a returned tensor lines up with.
-        """
-        shapes = [tuple(self.tape.values[value].shape) for value in self.tape.results()]
-        for rows in self._contents:
-            leading = self._leading(rows)
-            if any(shape[: len(leading)] == leading for shape in shapes):
-                return rows
-        return next(iter(self._contents), None)
-
-    @cached_property
-    def _contents(self) -> list[Rows]:
-        """Every content input as rows of tokens; for ids the rows of their embeddings."""
-        tape = self.tape
-        found = [rows_of(tape, value) for value in tape.inputs().values() if _is_tokens(tape.values[value])]
-        for op in tape.ops:
-            if op.name == "embedding" and _reads_input(tape, op):
-                found.append(rows_of(tape, op.output))
-        return found
-
-    @cached_property
-    def output(self) -> int | None:
-        """The returned tensor whose leading axes are those of the content."""
-        if self.content is None:
-            return None
-        leading = self._leading(self.content)
-        for value in self.tape.results():
-            if tuple(self.tape.values[value].shape[: len(leading)]) == leading and value != self.content.value:
-                return value
-        return None
-
-    def _leading(self, rows: Rows) -> tuple[int, ...]:
-        return tuple(self.tape.values[rows.value].shape[:-1])
-
-    @cached_property
-    def time_axis(self) -> int:
-        if self.content is None or len(self._leading(self.content)) < 2:
-            return 0
-        is_embedding = not self.tape.is_input(self.content.value)
-        return 1 if self.call.batch_first or is_embedding else 0
-
-    @cached_property
-    def influence(self) -> Tensor | None:
-        """[output position, input position]: whether an output changes with an input of the same position in any
-        sample.
-
-        None where inputs and outputs do not line up. Of very many positions a sample is changed.
-        """
-        if self.content is None or self.output is None or len(self._leading(self.content)) > 2:
-            return None
-        positions = _positions(self._leading(self.content), self.time_axis)
-        time = int(positions.max()) + 1
-        found = torch.zeros(time, time, dtype=torch.bool)
-        groups = sample([(positions == position).nonzero().flatten() for position in range(time)])
-        for group, touched in zip(groups, self._touched(self.content, groups, self.output), strict=True):
-            found[positions[touched], positions[group[0]]] = True
-        return found
-
-    def _touched(self, source: Rows, groups: Sequence[Tensor], output: int) -> Iterator[Tensor]:
-        """For each group of input rows: the rows of an output that change with them."""
-        leading = len(self._leading(source))
-        replay = Replay(self.tape, [source.value], [output])
-        base = replay({source.value: self.tape.values[source.value].clone()})[output]
-        generator = torch.Generator().manual_seed(self.seed)
-        for group in groups:
-            again = replay({source.value: source.changed(group, generator)})[output]
-            yield (~same(again, base)).flatten(leading).any(dim=-1).flatten().cpu()
-
-    def first_leak(self) -> Op | None:
-        """The first operation at which an earlier position changes with the last one."""
-        if self.content is None:
-            return None
-        leading = self._leading(self.content)
-        positions = _positions(leading, self.time_axis)
-        last = (positions == positions.max()).nonzero().flatten()
-        shaped = [op for op in self.tape.ops if tuple(self.tape.values[op.output].shape[: len(leading)]) == leading]
-        outputs = [op.output for op in shaped]
-        replay = Replay(self.tape, [self.content.value], outputs)
-        base = replay({self.content.value: self.tape.values[self.content.value].clone()})
-        again = replay({self.content.value: self.content.changed(last, torch.Generator().manual_seed(self.seed))})
-        for op in shaped:
-            touched = (~same(again[op.output], base[op.output])).flatten(len(leading)).any(dim=-1).flatten().cpu()
-            if (positions[touched] < positions.max()).any():
-                return op
-        return None
+    def streams(self) -> Streams:
+        """The inputs as positions, and which outputs they have influence on."""
+        influences = [site.influence for site in self.sites]
+        return Streams(self.tape, self.call.batch_first, influences, bool(self.contract.cross), self.seed)
 
     @cached_property
     def padded(self) -> tuple[PaddedRun, ...]:
-        """A run with padding for each mask argument whose meaning is promised and that takes a (batch, time) mask."""
-        found = (self._padded(name, meaning) for name, meaning in (self.contract.masks or {}).items())
-        return tuple(run for run in found if run is not None)
+        """What calls with padding show, one for each mask argument whose meaning is promised."""
+        return tuple(padded_runs(self))
 
-    def _padded(self, name: str, meaning: MaskMeaning) -> PaddedRun | None:
-        for rows in self._masked_by(name):
-            leading = self._leading(rows)
-            batch, time = leading if self.time_axis == 1 else leading[::-1]
-            keep = _holes(batch, time).to(self.tape.values[rows.value].device)
-            dtype = self.tape.values[rows.value].dtype
-            mask = as_mask(keep, meaning, dtype)
-            shapes = (mask, mask.long()) if self.call.kwargs.get("input_ids") is not None else (mask,)
-            for form in shapes:
-                run = self._run_padded(name, meaning, keep, self.call.with_argument(self.module, name, form), rows)
-                if run is not None:
-                    return run
-        return None
-
-    def _masked_by(self, name: str) -> list[Rows]:
-        """The inputs that a mask argument can speak of: those of its own name's stem, or else all that look alike."""
-        stems = name.split("_")
-        candidates = [rows for rows in self._contents if len(self._leading(rows)) == 2]
-        named = [rows for rows in candidates if self._stem(rows) == stems[0]]
-        return named or candidates
-
-    def _stem(self, rows: Rows) -> str:
-        return self.tape.leaves.get(rows.value, "").removeprefix("input ").split("_")[0]
-
-    def _run_padded(self, name: str, meaning: MaskMeaning, keep: Tensor, call: Call, rows: Rows) -> PaddedRun | None:
+    def again(self, call: Call) -> XRay:
+        """The same module under another call."""
         with preserved(self.module, self.seed):
-            again = look(self.module, call, self.intent.declared, self.seed)
-        if again.tape.failure is not None or again.content is None or again.output is None:
-            return None
-        source = next((part for part in again._masked_by(name) if again._leading(part) == self._leading(rows)), None)
-        leading = again._leading(again.content)
-        if source is None or source.value != again.content.value:
-            return None
-        real = (keep if self.time_axis == 1 else keep.t()).flatten().cpu()
-        values = again.tape.values[again.output].flatten(len(leading)).flatten(0, -2).cpu()
-        if values[real].isnan().any():
-            return None
-        pads = (~real).nonzero().flatten()
-        others = real.nonzero().flatten()[:1]
-        changed_by_pads, changed_by_other = again._touched(source, (pads, others), again.output)
-        changed_by_other[others] = False
-        return PaddedRun(
-            name=name,
-            meaning=meaning,
-            keep=keep,
-            pads_matter=bool((changed_by_pads & real).any()),
-            others_matter=bool((changed_by_other & real).any()),
-            call=call,
-            anatomies=again.sites,
-        )
-
-
-def _is_tokens(value: Tensor) -> bool:
-    return value.is_floating_point() and 2 <= value.dim() <= 3 and value.numel() > 0
-
-
-def _reads_input(tape: Tape, op: Op) -> bool:
-    return any(tape.is_input(value) for index in op.inputs[1:] for value in tape.ancestors(index))
-
-
-def _positions(leading: tuple[int, ...], time_axis: int) -> Tensor:
-    """For each row of (batch, time) or (time, batch), its position in time."""
-    shape = [1] * len(leading)
-    shape[time_axis] = leading[time_axis]
-    return torch.arange(leading[time_axis]).view(shape).expand(leading).flatten()
-
-
-def _holes(batch: int, time: int) -> Tensor:
-    """Real tokens of a batch that is padded in the usual ways: right, left, and with a hole inside."""
-    keep = torch.ones(batch, time, dtype=torch.bool)
-    for row in range(batch):
-        if row % 3 == 0:
-            keep[row, -2:] = False
-        elif row % 3 == 1:
-            keep[row, :2] = False
-        else:
-            keep[row, time // 2] = False
-    return keep
+            return look(self.module, call, self.intent.declared, self.seed)
 
 
 def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0) -> XRay:

@@ -1,0 +1,160 @@
+"""What a module works on, as positions: which input rows are which time step, and which outputs they have influence
+on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attn_guard.probe.influence import Influence, sample
+from attn_guard.probe.origins import Rows, rows_of
+from attn_guard.probe.replay import Replay
+from attn_guard.probe.tape import Op, Tape, same
+
+# Names of inputs that are query, key or value of one self-attention; they move together.
+_OWN_PARTS = frozenset("query key value q k v queries keys values query_states key_states value_states".split())
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An input as positions: features (batch, time, width) or, for ids, the embeddings they were looked up as.
+
+    ``leading`` are the axes before the features, ``time_axis`` the one of them that is time.
+    """
+
+    name: str
+    rows: Rows
+    leading: tuple[int, ...]
+    time_axis: int
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """The time step of each row."""
+        shape = [1] * len(self.leading)
+        shape[self.time_axis] = self.leading[self.time_axis]
+        return torch.arange(self.leading[self.time_axis]).view(shape).expand(self.leading).flatten()
+
+
+@dataclass(frozen=True)
+class Streams:
+    """All inputs of a recorded call that are positions, and the output that lines up with one of them."""
+
+    tape: Tape
+    batch_first: bool
+    sites: Sequence[Influence]
+    cross: bool = False
+    seed: int = 0
+
+    @cached_property
+    def all(self) -> tuple[Stream, ...]:
+        tape = self.tape
+        found = [
+            self._stream(name, rows_of(tape, value), batch_first=self.batch_first)
+            for name, value in tape.inputs().items()
+            if _is_tokens(tape.values[value], name)
+        ]
+        for op in tape.ops:
+            if op.name == "embedding" and (ids := _ids_of(tape, op)):
+                found.append(self._stream(ids, rows_of(tape, op.output), batch_first=True))
+        return tuple(found)
+
+    def _stream(self, name: str, rows: Rows, *, batch_first: bool) -> Stream:
+        leading = tuple(self.tape.values[rows.value].shape[:-1])
+        if len(leading) == 3:
+            return Stream(name, rows, leading, self._time_axis_of_heads(rows, leading))
+        return Stream(name, rows, leading, 0 if len(leading) == 1 or not batch_first else 1)
+
+    def _time_axis_of_heads(self, rows: Rows, leading: tuple[int, ...]) -> int:
+        """Of (batch, heads, time) and (batch, time, heads), what the first attention that reads it takes for time."""
+        for site in self.sites:
+            if site.query_origin.source == rows.value and site.queries.shape[1] > 1:
+                step = int(site.queries[0, 1] - site.queries[0, 0])
+                return 2 if step == 1 else 1
+        return 2
+
+    @cached_property
+    def main(self) -> Stream | None:
+        """The stream that a returned tensor lines up with, or else the first."""
+        shapes = [tuple(self.tape.values[value].shape) for value in self.tape.results()]
+        lined_up = (s for s in self.all if any(shape[: len(s.leading)] == s.leading for shape in shapes))
+        return next(lined_up, next(iter(self.all), None))
+
+    @cached_property
+    def output(self) -> int | None:
+        """The returned tensor whose leading axes are those of the main stream."""
+        if self.main is None:
+            return None
+        leading = self.main.leading
+        for value in self.tape.results():
+            shape = tuple(self.tape.values[value].shape)
+            if shape[: len(leading)] == leading and len(shape) > len(leading) and value != self.main.rows.value:
+                return value
+        return None
+
+    @cached_property
+    def influence(self) -> Tensor | None:
+        """[output position, input position]: whether an output changes with an input of that position in any sample.
+
+        None where inputs and outputs do not line up. Of very many positions a sample is changed.
+        """
+        if self.main is None or self.output is None:
+            return None
+        positions = self.main.positions
+        time = self.main.leading[self.main.time_axis]
+        found = torch.zeros(time, time, dtype=torch.bool)
+        groups = sample([(positions == position).nonzero().flatten() for position in range(time)])
+        for group, touched in zip(groups, self.touched(self._together, groups, self.output), strict=True):
+            found[positions[touched], positions[group[0]]] = True
+        return found
+
+    @property
+    def _together(self) -> tuple[Stream, ...]:
+        """The main stream, with the other parts of one self-attention where query, key and value come in apart."""
+        assert self.main is not None
+        if self.cross or self.main.name not in _OWN_PARTS:
+            return (self.main,)
+        return tuple(s for s in self.all if s.name in _OWN_PARTS and s.leading == self.main.leading)
+
+    def touched(self, streams: Sequence[Stream], groups: Sequence[Tensor], output: int) -> Iterator[Tensor]:
+        """For each group of input rows: the rows of an output that change with them."""
+        assert self.main is not None
+        rows = [stream.rows for stream in streams]
+        replay = Replay(self.tape, [part.value for part in rows], [output])
+        base = replay({part.value: self.tape.values[part.value].clone() for part in rows})[output]
+        generator = torch.Generator().manual_seed(self.seed)
+        for group in groups:
+            again = replay({part.value: part.changed(group, generator) for part in rows})[output]
+            yield (~same(again, base)).flatten(len(self.main.leading)).any(dim=-1).flatten().cpu()
+
+    def first_leak(self) -> Op | None:
+        """The first operation at which an earlier position changes with the last one."""
+        if self.main is None:
+            return None
+        positions, depth = self.main.positions, len(self.main.leading)
+        last = (positions == positions.max()).nonzero().flatten()
+        shapes = ((op, tuple(self.tape.values[op.output].shape)) for op in self.tape.ops)
+        shaped = [op for op, shape in shapes if shape[:depth] == self.main.leading and len(shape) > depth]
+        rows = self.main.rows
+        replay = Replay(self.tape, [rows.value], [op.output for op in shaped])
+        base = replay({rows.value: self.tape.values[rows.value].clone()})
+        again = replay({rows.value: rows.changed(last, torch.Generator().manual_seed(self.seed))})
+        for op in shaped:
+            touched = (~same(again[op.output], base[op.output])).flatten(depth).any(dim=-1).flatten().cpu()
+            if (positions[touched] < positions.max()).any():
+                return op
+        return None
+
+
+def _is_tokens(value: Tensor, name: str) -> bool:
+    dims = (2, 3, 4) if name in _OWN_PARTS else (2, 3)
+    return value.is_floating_point() and value.dim() in dims and value.numel() > 0
+
+
+def _ids_of(tape: Tape, op: Op) -> str:
+    """The name of the input whose ids an embedding looks up; "" where it looks up something else."""
+    names = (tape.leaves.get(value, "") for index in op.inputs[1:] for value in tape.ancestors(index))
+    return next((name.removeprefix("input ") for name in names if name.startswith("input ")), "")
