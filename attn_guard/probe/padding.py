@@ -76,7 +76,8 @@ def _judged(
     if source is None or main is None or output is None:
         return None
     is_main = source.rows.value == main.rows.value
-    if not is_main and not declared and source.name.split("_")[0] != name.split("_")[0]:
+    of_memory = name.split("_")[0] == source.name.split("_")[0] == "memory"
+    if not (is_main or declared or of_memory):
         return None
     keep_rows = (keep if stream.time_axis == 1 else keep.t()).flatten().cpu()
     seen = keep_rows if is_main else torch.ones(len(main.positions), dtype=torch.bool)
