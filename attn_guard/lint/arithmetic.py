@@ -67,14 +67,18 @@ def multiply(place: Place, left: Value, right: Value) -> Value:
 
 def _scale(place: Place, tensor: Tensor, factor: Value) -> Tensor:
     if isinstance(factor, Scalar):
-        return tensor.after(place.draft(StepKind.SCALE, factor=factor))
+        return tensor.after(place.draft(StepKind.SCALE, stage=_STAGES.get(tensor.role), factor=factor))
     if isinstance(factor, Tensor) and factor.role is Role.PARAMETER:
-        return tensor.after(place.draft(StepKind.SCALE), bounded=True)
+        return tensor.after(place.draft(StepKind.SCALE, stage=_STAGES.get(tensor.role)), bounded=True)
     mask = as_mask(factor)
     if mask and tensor.role in MASKABLE:
         return tensor.after(place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=0.0, text=mask.name))
     hidden = tensor.role is Role.SCORES
-    return tensor.after(place.draft(StepKind.SCALE), traced=False, opaque=tensor.opaque or hidden)
+    step = place.draft(StepKind.SCALE, stage=_STAGES.get(tensor.role))
+    return tensor.after(step, traced=False, opaque=tensor.opaque or hidden)
+
+
+_STAGES = {Role.SCORES: Stage.SCORES, Role.WEIGHTS: Stage.WEIGHTS, Role.CONTEXT: Stage.CONTEXT}
 
 
 def _scaled_mask(mask: Mask, factor: Scalar) -> Mask:
@@ -96,7 +100,8 @@ def divide(place: Place, left: Value, right: Value) -> Value:
         return left.after(place.draft(StepKind.NORM, stage=Stage.WEIGHTS))
     if isinstance(left, Tensor):
         learned = isinstance(right, Tensor) and right.role is Role.PARAMETER
-        return left.after(place.draft(StepKind.SCALE), traced=False, bounded=left.bounded or learned)
+        step = place.draft(StepKind.SCALE, stage=_STAGES.get(left.role))
+        return left.after(step, traced=False, bounded=left.bounded or learned)
     return UNKNOWN
 
 

@@ -93,6 +93,8 @@ def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
     result = op(replace(call, args=(receiver, *call.args)))
     if method.name.endswith("_") and isinstance(node.func, cst.Attribute):
         frame.rebind(node.func.value, result)
+        if isinstance(result, Tensor):
+            frame.walk.record.note_late_mask(result)
     return result
 
 

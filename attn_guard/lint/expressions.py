@@ -129,6 +129,8 @@ def _unary(frame: Frame, node: cst.UnaryOperation) -> Value:
     if isinstance(node.operator, cst.Minus):
         if isinstance(value, Scalar):
             return value.times(Scalar(-1.0))
+        if isinstance(value, Unknown) and value.default is not None:
+            return replace(value, default=-value.default)
         return Filled(-value.number) if isinstance(value, Filled) else UNKNOWN
     return arithmetic.invert(value) if isinstance(node.operator, cst.BitInvert) else UNKNOWN
 

@@ -27,7 +27,7 @@ _SIZES: tuple[tuple[Size, re.Pattern[str]], ...] = (
     (
         Size.D_MODEL,
         re.compile(
-            r"d_?model|dim_?model|(?:hidden|embed|embedding|emb|model)_?(?:dim|size|width|dims)|n_?embd?|dim|d_?embed"
+            r"d_?model|dim_?model|(?:hidden|embed|embedding|emb|model)_?(?:dim|size|width|dims)|n_?emb(?:e?d)?|dim|d_?embed"
             r"|all_head_size|inner_dim|embed|width|hid_dim|n_state|embed_dims|dmodel"
         ),
     ),

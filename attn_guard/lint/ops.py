@@ -324,6 +324,8 @@ def scalar_tensor(call: Call) -> Value:
 def number_of(value: Value) -> float | None:
     if isinstance(value, Scalar) and value.is_number:
         return value.number
+    if isinstance(value, Unknown):
+        return value.default
     return value.number if isinstance(value, Filled) else None
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-BUILT_IN_LAYERS = r"MultiheadAttention|nn\.Transformer"
+BUILT_IN_LAYERS = r"\bMultiheadAttention\b|\bnn\.Transformer|\bTransformer(?:En|De)coder(?:Layer)?\("
 
-_WORDS = rf"[sS]oftmax|scaled_dot_product_attention|{BUILT_IN_LAYERS}|Transformer(?:En|De)coder"
+_WORDS = rf"(?<!log_)[sS]oftmax(?=[\s\w]*[(,)])|scaled_dot_product_attention|{BUILT_IN_LAYERS}"
 _FILE = re.compile(_WORDS.encode())
 _CORE = re.compile(_WORDS)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint.values import Draft, Tensor, Value, join
+from attn_guard.lint.values import Draft, Role, Tensor, Value, join
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -54,6 +54,7 @@ class Record:
     misread: list[Event] = field(default_factory=list)
     illegal_views: list[Event] = field(default_factory=list)
     unchecked_heads: list[Event] = field(default_factory=list)
+    late: list[tuple[Draft, Draft]] = field(default_factory=list)
     walked: set[cst.CSTNode] = field(default_factory=set)
 
     def see(self, value: Tensor, region: Region, **facts: Any) -> None:
@@ -78,6 +79,21 @@ class Record:
         site = self.sites.get(softmax.node) if softmax else None
         if site and all(step.node is not draft.node for step in site.beside):
             site.beside.append(draft)
+
+    def note_late_mask(self, value: Tensor) -> None:
+        """Scores that are masked in place when a softmax has already read them."""
+        step = last_step(value)
+        if value.role is Role.SCORES and value.core and step and step.kind is StepKind.MASK:
+            read = any(value.core.node in {s.node for s in site.value.steps} for site in self.sites.values())
+            if read:
+                self.late.append((step, value.core))
+
+    def drop_late_masks(self) -> None:
+        """Those of the late masks that no softmax has read after all have no effect."""
+        effective = {step.node for site in self.sites.values() for step in site.value.steps}
+        for step, core in self.late:
+            if step.node not in effective:
+                self.drop(step, core)
 
     def drop(self, draft: Draft, core: Draft | None) -> None:
         """A mask whose result is thrown away."""

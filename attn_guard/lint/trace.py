@@ -57,6 +57,7 @@ class Walk:
         """Walks a function with nothing known of its arguments."""
         instance = self._plain_instance(region.owner).copy() if region.owner else None
         self._walk(Closure(region, instance=instance), None)
+        self.record.drop_late_masks()
 
     def _plain_instance(self, owner: Class) -> Instance:
         """An object of a class, with nothing known of the arguments of its constructor."""
@@ -213,7 +214,9 @@ def _argument(param: cst.Param, constructor: bool) -> Value:
     name = param.name.value
     if constructor and names.size_called(name):
         return expressions.named(name)
-    return Unknown(name, parameter=True)
+    default = param.default
+    number = float(default.evaluated_value) if isinstance(default, cst.Float | cst.Integer) else None
+    return Unknown(name, parameter=True, default=number)
 
 
 def _promised_masks(owner: Class) -> dict[str, Value]:

@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something from outside, or from an operation that is not understood. ``parameter`` marks an argument."""
+    """Something from outside, or from an operation that is not understood.
+
+    ``parameter`` marks an argument, and ``default`` is the number that it has where nobody gives it.
+    """
 
     name: str = ""
     parameter: bool = False
+    default: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +345,7 @@ def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
         bounded=left.bounded or right.bounded,
         axes=left.axes if left.axes == right.axes else None,
         last=left.last if left.last == right.last else None,
+        width=left.width if left.width == right.width else None,
         order=left.order if left.order == right.order else None,
     )
 
