@@ -135,10 +135,13 @@ class Anatomy:
     def _named(self, value: float) -> Factor:
         if isclose(value, 1.0, rel_tol=1e-6):
             return ONE
+        stated = self._stated(value)
         for size, power in _POWERS:
+            if size is Size.KEYS and stated:
+                continue  # a number that the module holds cannot follow the number of keys
             if size in self.sizes and isclose(value, self.sizes[size] ** power, rel_tol=2e-3):
-                return Factor(value=value, size=size, power=power, text=self._stated(value))
-        return Factor(value=value, text=self._stated(value))
+                return Factor(value=value, size=size, power=power, text=stated)
+        return Factor(value=value, text=stated)
 
     def _stated(self, value: float) -> str:
         """The attribute of the module, or of one that holds it, that states a factor."""

@@ -72,15 +72,18 @@ class Influence:
     @cached_property
     def _rows(self) -> dict[str, Tensor]:
         """[slice, row] of each operand: the row of its origin that it comes from."""
-        along = {"query": -1, "key": -2, "value": -1}
-        return {name: _decoded(bits.any(dim=along[name])) for name, bits in self._bits.items()}
+        return {name: _decoded(bits.any(dim=self._features[name])) for name, bits in self._bits.items()}
+
+    @property
+    def _features(self) -> dict[str, int]:
+        """The axis of each operand that holds the features of one row."""
+        return {"query": -1, "key": -2, "value": -2 if self.trace.turned else -1}
 
     @cached_property
     def over_channels(self) -> bool:
         """Whether channels attend to channels: one row of an operand holds all positions, one column each of them."""
-        across = {"query": -2, "key": -1, "value": -2}
         return any(
-            bool((self._rows[name] == SEVERAL).any() and (_decoded(bits.any(dim=across[name])) >= 0).all())
+            bool((self._rows[name] == SEVERAL).any() and (_decoded(bits.any(dim=-3 - self._features[name])) >= 0).all())
             for name, bits in self._bits.items()
         )
 
@@ -134,9 +137,10 @@ class Influence:
         shape = stacked(self.trace.flow.tape.values[target]).shape
         if shape[0] != rows.shape[0]:
             return None
-        found = torch.zeros(*shape[:2], rows.shape[1], dtype=torch.bool)
+        features = self._features["value"]
+        found = torch.zeros(shape[0], shape[-3 - features], rows.shape[1], dtype=torch.bool)
         for group, difference in zip(groups, self._differences(parts, groups, [target]), strict=True):
-            changed = stacked(difference[target]).any(dim=-1)
+            changed = stacked(difference[target]).any(dim=features)
             found |= changed[:, :, None] & torch.isin(rows, group)[:, None, :]
         return found
 
@@ -209,7 +213,7 @@ class Influence:
             return ""
         tape = trace.flow.tape
         merged = self._merged_rows(trace.merged)
-        context = rows_of(tape, trace.context.output)
+        context = rows_of(tape, trace.context.output, self._features["value"])
         if len(context) != self.queries.numel():
             return ""
         owners = self.owners.reshape(-1)

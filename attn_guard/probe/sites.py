@@ -18,9 +18,9 @@ from attn_guard.probe.tape import Op
 class Trace:
     """One attention computation on a tape, by its operations and values.
 
-    ``query`` and ``key`` are the operands of the scores product, (N, Tq, d) and (N, d, Tk); ``weights`` and
-    ``value`` those of the
-    context product. A projection is None where query, key or value are not projected by this module.
+    ``query`` and ``key`` are the operands of the scores product, (N, Tq, d) and (N, d, Tk); ``weights`` and ``value``
+    those of the context product, (N, Tq, Tk) and (N, Tk, d), or `turned`. A projection is None where query, key or
+    value are not projected by this module.
     """
 
     flow: Flow
@@ -46,6 +46,11 @@ class Trace:
                 path = projection.op.module
                 owners.append(path if f"{path}.".startswith(f"{core}.") else path.rpartition(".")[0])
         return common_path(owners)
+
+    @property
+    def turned(self) -> bool:
+        """Whether the context is value · weightsᵀ, (N, d, Tk) · (N, Tk, Tq): then its columns are the queries."""
+        return operands(self.context)[0] == self.value
 
     @cached_property
     def before(self) -> list[Op]:
@@ -160,9 +165,18 @@ def _projection(flow: Flow, value: int) -> Projection | None:
         projection = flow.projection(op) or flow.projection_of_learned(op)
         if projection is not None:
             found.append(projection)
+            if projection.op.name != "convolution" and operands(op)[0] == projection.weight:
+                pending.append(_before_moves(flow, projection.activation))  # matrix · features may mix along time
         elif flow.product(op) is None:
             pending.extend(op.inputs)
     return min(found, key=lambda projection: projection.op.index, default=None)
+
+
+def _before_moves(flow: Flow, value: int) -> int:
+    """The value before operations that only move numbers or add a bias."""
+    while (op := flow.tape.maker(value)) is not None and (op.name in LAYOUT or op.name == "add"):
+        value = op.inputs[0]
+    return value
 
 
 def _output(flow: Flow, context: Op) -> Projection | None:
