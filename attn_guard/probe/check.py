@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from attn_guard.anatomy import Site
 from attn_guard.contract import Contract, MaskMeaning, allowed_codes, declared_contract
 from attn_guard.errors import UsageError
 from attn_guard.findings import AttentionFault, Detector, Finding, Location, Report, Severity
@@ -18,6 +19,7 @@ from attn_guard.gotchas.registry import select as select_gotchas
 from attn_guard.probe.calling import given
 from attn_guard.probe.causes import by_cause
 from attn_guard.probe.hygiene import device_and_dtype, one_thread, preserved
+from attn_guard.probe.replay import ReplayError
 from attn_guard.probe.xray import XRay, find_call, look
 from attn_guard.suppressions import Suppressions
 
@@ -89,17 +91,27 @@ def _report(
         tried = [f"{seen.call}: {type(seen.tape.failure).__name__}: {seen.tape.failure}"] if seen.tape.failure else []
     if seen is None:
         return Report(findings=(not_probed(title, ("forward takes nothing that could be filled in",)),), title=title)
-    findings = list(_findings(seen, gotchas))
+    try:
+        findings = list(_findings(seen, gotchas))
+    except ReplayError as error:
+        findings = [not_probed(title, (f"{seen.call}: ran, but cannot be followed: {error}",))]
     if seen.tape.failure is not None and not findings:
         findings = [not_probed(title, tuple(tried))]
     kept, silenced = _suppressed(by_cause(findings), allowed_codes(module))
     return Report(
         findings=tuple(sorted(kept, key=lambda finding: finding.sort_key)),
-        sites=tuple(anatomy.site for anatomy in seen.sites),
+        sites=_sites(seen),
         assumptions=seen.assumptions,
         title=title,
         suppressed=tuple(silenced),
     )
+
+
+def _sites(seen: XRay) -> tuple[Site, ...]:
+    try:
+        return tuple(anatomy.site for anatomy in seen.sites)
+    except ReplayError:
+        return ()
 
 
 def assert_sound(module: nn.Module, args: Any = None, kwargs: Mapping[str, Any] | None = None, **promises: Any) -> None:

@@ -165,18 +165,21 @@ def _projection(flow: Flow, value: int) -> Projection | None:
         projection = flow.projection(op) or flow.projection_of_learned(op)
         if projection is not None:
             found.append(projection)
-            if projection.op.name != "convolution" and operands(op)[0] == projection.weight:
-                pending.append(_before_moves(flow, projection.activation))  # matrix · features may mix along time
+            pending.extend(_behind(flow, projection))
         elif flow.product(op) is None:
             pending.extend(op.inputs)
     return min(found, key=lambda projection: projection.op.index, default=None)
 
 
-def _before_moves(flow: Flow, value: int) -> int:
-    """The value before operations that only move numbers or add a bias."""
+def _behind(flow: Flow, projection: Projection) -> list[int]:
+    """The projection right behind one of the form matrix · features, which may mix along time (Linformer); mostly
+    none."""
+    if projection.op.name == "convolution" or operands(projection.op)[0] != projection.weight:
+        return []
+    value = projection.activation
     while (op := flow.tape.maker(value)) is not None and (op.name in LAYOUT or op.name == "add"):
         value = op.inputs[0]
-    return value
+    return [value] if op is not None and flow.projection(op) else []
 
 
 def _output(flow: Flow, context: Op) -> Projection | None:
