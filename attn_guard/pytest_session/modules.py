@@ -49,14 +49,13 @@ class Modules:
         if self.observer is None:
             return
         self.observer.remove()
-        item.stash[PROBED] = [
-            *(
-                self._probe(seen, item)
-                for seen in self.observer.take()
-                if not seen.raised or item.stash.get(FAILED, False)
-            ),
-            *(payload("note", "", note=note) for note in self.observer.take_notes()),
-        ]
+        probed = [self._probe(seen, item) for seen in self.observer.take() if self._wanted(seen, item)]
+        notes = [payload("note", "", note=note) for note in self.observer.take_notes()]
+        item.stash[PROBED] = probed + notes
+
+    def pytest_unconfigure(self) -> None:
+        if self.observer is not None:
+            self.observer.remove()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

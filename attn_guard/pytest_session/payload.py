@@ -39,8 +39,8 @@ def payload(kind: str, name: str, report: Report | None = None, *, note: str = "
     return {
         "kind": kind,
         "name": name,
-        "sites": [site.name for site in report.sites] if report else [],
-        "findings": [_told(finding) for finding in report.findings] if report else [],
+        "sites": [site.name for site in report.sites] if report is not None else [],
+        "findings": [_told(finding) for finding in report.findings] if report is not None else [],
         "note": note,
         "seconds": seconds,
     }

@@ -50,7 +50,7 @@ class LintItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.nodeid
+        return self.path, None, f"{NAME} {self.nodeid.removesuffix(f'::{NAME}')}"
 
 
 class LintFile(pytest.File):

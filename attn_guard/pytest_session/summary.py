@@ -34,7 +34,11 @@ class Summary:
         self.modules: dict[str, Module] = {}
         self.notes: dict[str, None] = {}
         self.seconds = 0.0
+        self.session: pytest.Session | None = None
         self._reported: set[str] = set()
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self.session = session
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for found in attached(report):
@@ -69,6 +73,8 @@ class Summary:
             longrepr=FindingsRepr(findings),  # type: ignore[arg-type]
             when="call",
         )
+        if self.session is not None:
+            self.session.testscollected += 1  # or the progress would pass 100%
         self.config.hook.pytest_runtest_logreport(report=failed)
         last = getattr(self.config.pluginmanager.get_plugin("lfplugin"), "lastfailed", None)
         if isinstance(last, dict):  # --lf can only run the test itself again
@@ -76,6 +82,8 @@ class Summary:
             last[report.nodeid] = True
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        if self.config.getoption("no_summary"):
+            return
         terminalreporter.section("attn-guard", sep="=", bold=True)
         for line in self._lines():
             terminalreporter.write_line(line)
@@ -89,9 +97,10 @@ class Summary:
         probed = f"{counted(len(attending), 'module')}, {counted(sites, 'attention site')}"
         yield f"probed {probed} in {self.seconds:.1f} s{rest}"
         for name, module in sorted(attending.items()):
-            yield f"  {name}: {', '.join(module.sites)} (first in {module.test})"
+            places = ", ".join(site for site in module.sites if site)
+            yield f"  {name}{': ' if places else ''}{places} (first in {module.test})"
         if self.codes:
-            yield "found " + ", ".join(f"{code} ×{count}" for code, count in sorted(self.codes.items()))
+            yield "found " + ", ".join(f"{code}: {count}" for code, count in sorted(self.codes.items()))
         yield from (f"note: {note}" for note in self.notes)
 
 
