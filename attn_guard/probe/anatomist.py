@@ -60,6 +60,13 @@ class Anatomy:
     def influence(self) -> Influence:
         return Influence(self.trace, self.seed)
 
+    @property
+    def weights(self) -> Tensor:
+        """The attention weights, as the softmax gave them: (batch, heads, queries, keys)."""
+        weights = self.trace.flow.tape.values[self.trace.softmax.output].detach()
+        heads = self.sizes[Size.HEADS]
+        return weights.reshape(-1, heads, *weights.shape[-2:]) if weights.dim() > 1 else weights
+
     @cached_property
     def site(self) -> Site:
         influence, sizes = self.influence, self.sizes

@@ -43,7 +43,7 @@ def merge_of(trace: Trace, influence: Influence, *, scrambled: bool) -> Op | Non
     """
     own = trace.output.op.place if trace.output is not None else None
     reshapes = [op for op in trace.merge if op.name in _RESHAPES and op.place not in (own, trace.context.place)]
-    if not reshapes or not scrambled or not moves_only(trace.merge):
+    if not reshapes or not scrambled or trace.turned or not moves_only(trace.merge):
         return reshapes[-1] if reshapes else None
     tape = trace.flow.tape
     context = tape.values[trace.context.output]

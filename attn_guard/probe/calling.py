@@ -122,6 +122,7 @@ def suggested(module: nn.Module, contract: Contract, seed: int = 0) -> Iterator[
         required = named[:1]
     if not required and any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
         required = [inspect.Parameter("x", inspect.Parameter.POSITIONAL_ONLY)]
+    yield from _of_images(module, required, seed)
     for sizes in _sizes(module, contract, seed):
         for ids in _ids_or_features(required, sizes):
             for masks in (0, 1, 2):
@@ -143,6 +144,20 @@ def _of_library(module: nn.Module, contract: Contract, seed: int) -> Iterator[Ca
             kwargs["use_cache"] = False
         yield Call((), kwargs, "input_ids of a transformers model")
         return
+
+
+def _of_images(module: nn.Module, required: list[inspect.Parameter], seed: int) -> Iterator[Call]:
+    """Modules of one argument whose first layer is a 2-D convolution take images (batch, channels, height, width)."""
+    first = next((child for child in module.modules() if isinstance(child, nn.Conv2d | nn.Linear)), None)
+    if not isinstance(first, nn.Conv2d) or len(required) != 1:
+        return
+    device, dtype = device_and_dtype(module)
+    image = torch.randn(2, first.in_channels, 4, 6, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
+    how = f"an image of {first.in_channels} channels by the first convolution"
+    if required[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        yield Call((), {required[0].name: image}, how)
+    else:
+        yield Call((image,), {}, how)
 
 
 def _ids_or_features(required: list[inspect.Parameter], sizes: Sizes) -> tuple[bool, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attn_guard.anatomy import Size
+from attn_guard.anatomy import Size, StepKind
 from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.flow import stacked
@@ -42,39 +42,48 @@ def draw(anatomy: Anatomy) -> str:
 def links(anatomy: Anatomy) -> list[Link]:
     trace = anatomy.trace
     values = trace.flow.tape.values
-    found = [Link("x", tuple(values[_input_of(trace)].shape)), *_projections(trace)]
+    of = origin(trace.flow, trace.query, trace.query_projection).source
+    found = [Link("x", tuple(values[of].shape)), *_projections(trace)]
     found.append(Link("heads", _stack(anatomy, trace.query), "", _split_at(trace)))
     found.append(Link("scores", _stack(anatomy, trace.scores.output), _scale(anatomy), trace.scores.location))
     found += [Link("mask", None, _fill(mask.fill), mask.op.location) for mask in anatomy.masks]
     found.append(Link("softmax", None, "", trace.softmax.location))
     found.append(Link("context", _stack(anatomy, trace.context.output), "", trace.context.location))
     if trace.merged is not None and trace.merge:
-        found.append(Link("merge", _rows(trace, trace.merged), "", trace.merge[-1].location))
+        step = next(iter(anatomy.site.find(StepKind.MERGE)), None)
+        place = step.location if step is not None else trace.merge[-1].location
+        found.append(Link("merge", _rows(trace, trace.merged, of), "", place))
     if trace.output is not None:
-        found.append(Link("out", _rows(trace, trace.output.op.output), "", trace.output.op.location))
+        found.append(Link("out", _rows(trace, trace.output.op.output, of), "", trace.output.op.location))
     return found
 
 
 def _projections(trace: Trace) -> list[Link]:
     """One link per projection, named by what it makes: "qkv" for a fused one."""
     names: dict[int, str] = {}
-    made = {"q": trace.query_projection, "k": trace.key_projection, "v": trace.value_projection}
-    for name, projection in made.items():
+    inputs: dict[int, int] = {}
+    made = {
+        "q": (trace.query, trace.query_projection),
+        "k": (trace.key, trace.key_projection),
+        "v": (trace.value, trace.value_projection),
+    }
+    for name, (operand, projection) in made.items():
         if projection is not None:
-            names[projection.op.index] = names.get(projection.op.index, "") + name
+            index = projection.op.index
+            names[index] = names.get(index, "") + name
+            inputs[index] = origin(trace.flow, operand, projection).source
     ops = trace.flow.tape.ops
-    return [Link(name, _rows(trace, ops[index].output), "", ops[index].location) for index, name in names.items()]
+    return [
+        Link(name, _rows(trace, ops[index].output, inputs[index]), "", ops[index].location)
+        for index, name in names.items()
+    ]
 
 
-def _input_of(trace: Trace) -> int:
-    return origin(trace.flow, trace.query, trace.query_projection).source
-
-
-def _rows(trace: Trace, value: int) -> tuple[int, ...]:
-    """A matrix of one row per position is shown with the leading axes of the input, however it is laid out in
-    memory."""
+def _rows(trace: Trace, value: int, of: int) -> tuple[int, ...]:
+    """A matrix of one row per position of the value ``of`` is shown with its leading axes, however it is laid out
+    in memory."""
     values = trace.flow.tape.values
-    shape, leading = values[value].shape, values[_input_of(trace)].shape[:-1]
+    shape, leading = values[value].shape, values[of].shape[:-1]
     if shape and shape.numel() == leading.numel() * shape[-1]:
         return (*leading, shape[-1])
     return tuple(shape)

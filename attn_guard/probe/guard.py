@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attn_guard.errors import UsageError
@@ -38,7 +39,7 @@ class Guarded(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         kind = _kind(args, kwargs, self.module.training)
-        if kind in self._seen or torch.compiler.is_compiling():
+        if kind in self._seen or torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None:
             return self.module(*args, **kwargs)
         self._seen.add(kind)
         copied_args, copied_kwargs = copied(args, kwargs)
@@ -53,7 +54,7 @@ class Guarded(nn.Module):
             return
         if self._on_finding == "raise":
             raise AttentionFault(report)
-        warnings.warn(f"attn-guard\n{report}", AttentionWarning, stacklevel=4)
+        warnings.warn(f"attn-guard\n{report}", AttentionWarning, stacklevel=5)
 
     def __getattr__(self, name: str) -> Any:
         """Attributes of the module show through, so that the wrapper can stand in its place."""

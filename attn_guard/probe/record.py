@@ -128,6 +128,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        with self:  # under inference mode, operations made of others arrive whole
+            whole = func.decompose(*args, **kwargs)
+        if whole is not NotImplemented:
+            return whole
         inputs = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
         numbers = [self.number(tensor) for tensor in inputs]
         symbolic_args, symbolic_kwargs = tree_map_only(Tensor, lambda t: Ref(self._numbers[id(t)]), (args, kwargs))
