@@ -65,7 +65,7 @@ class TestNumbering:
         assert sorted([*made, *tape.leaves]) == list(range(len(tape.values)))
         for op in tape.ops:
             assert [tape.maker(value) for value in op.outputs] == [op] * len(op.outputs)
-            assert all(tape.producer[value] is None or tape.producer[value] < op.index for value in op.inputs)
+            assert all((maker := tape.producer[value]) is None or maker < op.index for value in op.inputs)
 
     def test_leaves_are_named(self) -> None:
         x = features()
@@ -221,6 +221,8 @@ class TestRestored:
 
     def test_parameters_and_buffers_written_in_place(self) -> None:
         class Counting(nn.Module):
+            calls: Tensor
+
             def __init__(self) -> None:
                 super().__init__()
                 self.weight = nn.Parameter(torch.ones(3))
@@ -293,7 +295,7 @@ class TestRestored:
 
 
 def sdp_settings() -> tuple[bool, ...]:
-    cuda = torch.backends.cuda
+    cuda: Any = torch.backends.cuda
     return cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()
 
 
