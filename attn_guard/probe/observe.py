@@ -22,7 +22,7 @@ from attn_guard.probe.copies import NotCopiedError, copied
 
 PER_CLASS = 8  # configurations of one class that are probed; a property test may make hundreds
 
-_ATTENTION_OF_TORCH = ("torch.nn.modules.activation", "torch.nn.modules.transformer")
+_ATTENTION_OF_TORCH = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 _PLAIN = (int, float, bool, str, type(None), torch.dtype)
 
 
@@ -179,10 +179,9 @@ def configuration(module: nn.Module) -> str:
 
 def _may_attend(module: nn.Module) -> bool:
     """False for the layers of torch itself that hold no attention (Linear, losses, containers of none)."""
-    home = type(module).__module__
-    if not home.startswith("torch.nn.modules"):
+    if isinstance(module, _ATTENTION_OF_TORCH) or not type(module).__module__.startswith("torch.nn.modules"):
         return True
-    return home in _ATTENTION_OF_TORCH or any(_may_attend(child) for child in module.children())
+    return any(_may_attend(child) for child in module.children())
 
 
 def _compiled(module: nn.Module) -> bool:

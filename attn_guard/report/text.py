@@ -40,7 +40,7 @@ def _finding(found: Finding, style: Style) -> Iterator[str]:
     yield f"  {style.paint('help:', 'bold', 'cyan')} {found.help}"
     yield from (f"  note: {note}" for note in found.notes)
     if found.consequences:
-        yield f"  note: this also brings about {', '.join(_named(code) for code in found.consequences)}"
+        yield f"  note: this can also bring about {', '.join(_named(code) for code in found.consequences)}"
     if found.reproduce:
         yield f"  reproduce: {found.reproduce}"
 

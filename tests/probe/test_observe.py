@@ -154,7 +154,7 @@ def test_calls_without_plain_values_are_declined_with_a_note(
 def test_symbolic_tracing_goes_on_as_before(observer: Observer) -> None:
     traced = torch.fx.symbolic_trace(Net())
     assert observer.take() == []
-    assert [node.op for node in traced.graph.nodes][0] == "placeholder"
+    assert next(node.op for node in traced.graph.nodes) == "placeholder"
 
 
 def test_compiled_modules_are_left_to_the_compiler(observer: Observer) -> None:

@@ -139,7 +139,7 @@ def test_a_wide_map_is_cut_and_says_so() -> None:
 
 def test_consequences_are_named() -> None:
     found = finding("gone.py", consequences=("ATN101", "ATN999"))
-    assert "note: this also brings about ATN101 missing-scale, ATN999" in rendered(Report(findings=(found,)))
+    assert "note: this can also bring about ATN101 missing-scale, ATN999" in rendered(Report(findings=(found,)))
 
 
 def test_the_module_that_is_to_blame_is_named() -> None:
