@@ -1,9 +1,13 @@
-"""The documentation page of a gotcha, as `attn-guard explain` prints it and as the docs site shows it."""
+"""The documentation page of a gotcha, as `attn-guard explain` prints it and as the docs site shows it.
+
+``python -m attn_guard.gotchas.page docs/gotchas`` writes all of them, and an index.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,3 +35,35 @@ def _fenced(twin: Path) -> str:
 
 def _reader(entry: Entry, detector: Detector) -> str:
     return f"{detector} (preview)" if detector in entry.gotcha.preview else str(detector)
+
+
+def table(link: str) -> str:
+    """All gotchas as a Markdown table. ``link`` is where a page is, with ``{page}`` for its file name."""
+    from attn_guard.gotchas.registry import entries
+
+    lines = ["| code | name | found by | what is wrong |", "|---|---|---|---|"]
+    for entry in entries().values():
+        gotcha = entry.gotcha
+        readers = ", ".join(_reader(entry, detector) for detector in entry.detectors)
+        target = link.format(page=f"{entry.broken.stem}.md")
+        lines.append(f"| [{gotcha.code}]({target}) | {gotcha.name} | {readers} | {gotcha.summary} |")
+    return "\n".join(lines) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """File name → text of every page, and of the index."""
+    from attn_guard.gotchas.registry import entries
+
+    written = {f"{entry.broken.stem}.md": page(entry) for entry in entries().values()}
+    return {"index.md": f"# The gotchas\n\n{table('{page}')}", **written}
+
+
+def write(folder: Path) -> None:
+    """Writes every page into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -55,13 +55,13 @@ def _named(code: str) -> str:
 def _sites(report: Report, style: Style) -> list[str]:
     if not report.sites:
         return []
-    rows = [_site(site) for site in report.sites]
+    rows = [_site(site, report.title) for site in report.sites]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return [style.paint("attention sites", "bold"), *(f"  {line}".rstrip() for line in lines)]
 
 
-def _site(site: Site) -> tuple[str, str, str, str]:
+def _site(site: Site, title: str) -> tuple[str, str, str, str]:
     """Where it is, the shape of its scores, its scale, and what is known about its masks."""
     scores = site.scores
     shape = f"scores {_shape(scores.shape)}" if scores and scores.shape else ""
@@ -70,7 +70,7 @@ def _site(site: Site) -> tuple[str, str, str, str]:
     kinds = [word for word, holds in (("causal", site.causal), ("cross", site.cross)) if holds]
     facts = [*(masks if masks or site.causal else ["no mask"]), *kinds]
     return (
-        site.name,
+        site.name or title,
         shape,
         f"scale {site.scale}" if site.scale is not None else "scale unknown",
         ", ".join(facts),
