@@ -135,6 +135,8 @@ class Anatomy:
         total = prod(number for number in factors if number is not None)
         if total == 1.0 and None in (self.trace.query_projection, self.trace.key_projection):
             return None  # what comes in ready-made may have been scaled before
+        if self.trace.terms > 1 and not isclose(total, self.sizes[Size.HEAD_DIM] ** -0.5, rel_tol=2e-3):
+            return None  # a sum of several products has a variance of its own
         if self.declared_scale is not None and isclose(total, self.declared_scale, rel_tol=2e-3):
             return Factor(value=total, size=Size.HEAD_DIM, power=-0.5, text="declared scale")
         return self._named(total)

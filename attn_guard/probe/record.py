@@ -92,6 +92,11 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._kept_in: dict[int, list[int]] = {}
         self._given: dict[int, Tensor] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would otherwise import its compiler, some seconds long, at the first operation."""
+        return False
+
     def close(self) -> Tape:
         """Undoes what the run wrote into parameters, buffers and arguments, and lets go of all tensors but the
         tape's."""

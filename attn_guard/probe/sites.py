@@ -20,7 +20,8 @@ class Trace:
 
     ``query`` and ``key`` are the operands of the scores product, (N, Tq, d) and (N, d, Tk); ``weights`` and ``value``
     those of the context product, (N, Tq, Tk) and (N, Tk, d), or `turned`. A projection is None where query, key or
-    value are not projected by this module.
+    value are not projected by this module. ``terms`` counts the products that are added up to the scores: more than one
+    with relative positions of their own (DeBERTa).
     """
 
     flow: Flow
@@ -35,6 +36,7 @@ class Trace:
     key_projection: Projection | None
     value_projection: Projection | None
     output: Projection | None
+    terms: int = 1
 
     @property
     def module(self) -> str:
@@ -86,9 +88,10 @@ def traces(flow: Flow) -> list[Trace]:
 
 
 def _trace(flow: Flow, softmax: Op) -> Iterator[Trace]:
-    scores = _scores(flow, softmax)
-    if scores is None:
+    products = _products(flow, softmax)
+    if not products:
         return
+    scores = min(products, key=lambda op: op.index)
     found = _context(flow, softmax)
     if found is None:
         return
@@ -107,11 +110,12 @@ def _trace(flow: Flow, softmax: Op) -> Iterator[Trace]:
         key_projection=_projection(flow, key),
         value_projection=_projection(flow, value),
         output=_output(flow, context),
+        terms=len(products),
     )
 
 
-def _scores(flow: Flow, softmax: Op) -> Op | None:
-    """The product of content with content nearest before the softmax; of several added ones, the first."""
+def _products(flow: Flow, softmax: Op) -> list[Op]:
+    """The nearest products of content with content before the softmax; several where they are added up."""
     tape = flow.tape
     products: list[Op] = []
     pending, seen = [softmax.inputs[0]], set()
@@ -126,7 +130,7 @@ def _scores(flow: Flow, softmax: Op) -> Op | None:
             products.append(op)
         elif projection is None:
             pending.extend(op.inputs)
-    return min(products, key=lambda op: op.index, default=None)
+    return products
 
 
 def _context(flow: Flow, softmax: Op) -> tuple[Op, int, int] | None:

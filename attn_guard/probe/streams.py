@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from attn_guard.probe.flow import LAYOUT
 from attn_guard.probe.influence import Influence, sample
 from attn_guard.probe.origins import Rows, rows_of
 from attn_guard.probe.replay import Replay
@@ -138,10 +139,11 @@ class Streams:
         last = (positions == positions.max()).nonzero().flatten()
         shapes = ((op, tuple(self.tape.values[op.output].shape)) for op in self.tape.ops)
         shaped = [op for op, shape in shapes if shape[:depth] == self.main.leading and len(shape) > depth]
-        rows = self.main.rows
-        replay = Replay(self.tape, [rows.value], [op.output for op in shaped])
-        base = replay({rows.value: self.tape.values[rows.value].clone()})
-        again = replay({rows.value: rows.changed(last, torch.Generator().manual_seed(self.seed))})
+        rows = [stream.rows for stream in self._together]
+        generator = torch.Generator().manual_seed(self.seed)
+        replay = Replay(self.tape, [part.value for part in rows], [op.output for op in shaped])
+        base = replay({part.value: self.tape.values[part.value].clone() for part in rows})
+        again = replay({part.value: part.changed(last, generator) for part in rows})
         for op in shaped:
             touched = (~same(again[op.output], base[op.output])).flatten(depth).any(dim=-1).flatten().cpu()
             if (positions[touched] < positions.max()).any():
@@ -155,6 +157,10 @@ def _is_tokens(value: Tensor, name: str) -> bool:
 
 
 def _ids_of(tape: Tape, op: Op) -> str:
-    """The name of the input whose ids an embedding looks up; "" where it looks up something else."""
-    names = (tape.leaves.get(value, "") for index in op.inputs[1:] for value in tape.ancestors(index))
-    return next((name.removeprefix("input ") for name in names if name.startswith("input ")), "")
+    """The name of the input whose ids an embedding looks up; "" where it looks up something computed, such as
+    positions."""
+    index = op.inputs[1]
+    while (maker := tape.maker(index)) is not None and maker.name in LAYOUT:
+        index = maker.inputs[0]
+    name = tape.leaves.get(index, "")
+    return name.removeprefix("input ") if name.startswith("input ") else ""
