@@ -78,7 +78,7 @@ def test_time_before_batch() -> None:
 
 
 @pytest.mark.parametrize("build", [designs.PixelAttention, designs.ImageHeads], ids=lambda build: str(build.__name__))
-@pytest.mark.parametrize("size", [(3, 5), (4, 4), (1, 7)])
+@pytest.mark.parametrize("size", [(3, 5), (1, 7)])
 def test_attention_over_the_pixels_of_an_image(build: Build, size: tuple[int, int]) -> None:
     image = torch.randn(2, D, *size, generator=torch.Generator().manual_seed(0))
     report = attn_guard.check(seeded(build), image)

@@ -157,8 +157,7 @@ class TestMasks:
         assert [mask.fill for mask in found.find(StepKind.MASK)] == [-torch.inf]
         assert found.causal is True
 
-    @pytest.mark.parametrize("need_weights", [True, False])
-    @pytest.mark.parametrize("batch_first", [True, False])
+    @pytest.mark.parametrize(("need_weights", "batch_first"), [(True, False), (False, True)])
     @pytest.mark.parametrize(
         ("mask", "padding"),
         [
