@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attn_guard.gotchas.registry import Entry, entries, examples
@@ -29,23 +31,23 @@ next:
 
 def demo(style: Style) -> Iterator[str]:
     """The demonstration, piece by piece, so that it can be read while it runs."""
-    broken = examples() / "broken"
-    start = time.perf_counter()
-    report = lint_paths([broken])
-    yield style.paint(f"1  attn-guard lint {broken.name}/", "bold") + "   reads source; nothing is run\n"
-    yield "\n".join(concise.line(found, style) for found in report.findings)
-    yield f"{text.closing(report, style)}, {time.perf_counter() - start:.1f} s\n"
-    yield "one of them in full:\n"
-    yield from _in_full(report, SHOWN, style)
-    if importlib.util.find_spec("torch") is None:
-        yield "\n2  the second part runs modules and needs torch: pip install 'attn-guard[torch]'\n"
-    else:
-        yield from _probes(style)
+    with contextlib.chdir(examples()):  # for short paths
+        yield from _lint(style)
+        if importlib.util.find_spec("torch") is None:
+            yield "\n2  the second part runs modules and needs torch: pip install 'attn-guard[torch]'\n"
+        else:
+            yield from _probes(style)
     yield f"\n{NEXT}"
 
 
-def _in_full(report: Report, code: str, style: Style) -> Iterator[str]:
-    yield from (text.finding(found, style) for found in report.findings if found.code == code)
+def _lint(style: Style) -> Iterator[str]:
+    start = time.perf_counter()
+    report = lint_paths([Path("broken")])
+    yield style.paint("1  attn-guard lint broken/", "bold") + "   reads source; nothing is run\n"
+    yield "\n".join(concise.line(found, style) for found in report.findings)
+    yield f"{text.closing(report, style)}, {time.perf_counter() - start:.1f} s\n"
+    yield "one of them in full:\n"
+    yield from (text.finding(found, style) for found in report.findings if found.code == SHOWN)
 
 
 def _probes(style: Style) -> Iterator[str]:

@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +44,7 @@ def load(target: str) -> Any:
 def _require_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         raise UsageError("torch is not installed, and modules cannot run without it: pip install 'attn-guard[torch]'")
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch without numpy, which is not needed
 
 
 class _Names(dict[str, Any]):
