@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attn_guard.errors import UsageError
 
-SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist", "env", "node_modules", "site-packages", "venv"})
+SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist", "node_modules", "site-packages", "venv"})
 
 
 def python_files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -34,10 +34,15 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
 def _walk(root: Path) -> Iterator[Path]:
     # os.walk does not enter linked folders, so a loop of links cannot trap it
     for folder, names, files in os.walk(root):
-        names[:] = sorted(name for name in names if name not in SKIPPED_FOLDERS and not name.startswith("."))
+        names[:] = sorted(name for name in names if not _is_skipped(folder, name))
         for name in sorted(files):
             if name.endswith(".py"):
                 yield Path(folder, name)
+
+
+def _is_skipped(folder: str, name: str) -> bool:
+    is_environment = os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))  # noqa: PTH110, PTH118
+    return name in SKIPPED_FOLDERS or name.startswith(".") or is_environment
 
 
 def decode(content: bytes) -> str:

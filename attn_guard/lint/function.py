@@ -96,9 +96,9 @@ class Function:
 
     @property
     def unchecked_heads(self) -> Iterator[Fault]:
-        """Where a constructor divides its width by its number of heads, and its class never checks that this goes."""
+        """Where a constructor first divides its width by its number of heads, if its class never checks that this goes."""
         if self.name == "__init__" and not any(_CHECKS_HEADS.search(cls.text) for cls in self.family):
-            yield from map(_fault, self.record.unchecked_heads)
+            yield from map(_fault, self.record.unchecked_heads[:1])
 
     @property
     def unread_padding_masks(self) -> Iterator[tuple[str, Location]]:

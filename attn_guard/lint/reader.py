@@ -48,7 +48,10 @@ def read(source: Source) -> Reading:
     walks: list[tuple[Region, Walk]] = []
     for region in roots(source):
         walk = Walk(source, classes)
-        walk.start(region)
+        try:
+            walk.start(region)
+        except RecursionError:  # an expression of a thousand terms; no attention is written like that
+            continue
         if region.tree is not None:
             walks.append((region, walk))
     drafts = _joined_sites(walks)

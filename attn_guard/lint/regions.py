@@ -17,11 +17,12 @@ import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from attn_guard.findings import Location
+from attn_guard.lint.parsing import parse
 
 _LANDMARK = re.compile(
     r"\n(?P<indent>[ \t]*)(?:(?P<decorator>@)|(?:async[ \t]+)?(?P<kind>def|class)[ \t]+(?P<name>\w+)[ \t]*[(:\[])"
+    r"|\n(?P<statement>(?=\w))"
 )
-_DEDENTED = re.compile(r"^(?=[^\s#)\]}])", re.MULTILINE)
 _BLOCK = "if 1:\n"  # an indented region is parsed as the body of such a block, so its text need not be changed
 
 
@@ -45,14 +46,7 @@ class Region:
 
     @cached_property
     def _module(self) -> cst.Module | None:
-        # the cut leaves what follows the function in its text; an `except:` there does not parse, so it is dropped
-        dedented = _DEDENTED.search(self.text, self.text.find("\n") + 1) if self._indented else None
-        for text in (self.text, self.text[: dedented.start()]) if dedented else (self.text,):
-            try:
-                return cst.parse_module(_BLOCK + text if self._indented else text)
-            except (cst.ParserSyntaxError, RecursionError):
-                continue
-        return None
+        return parse(_BLOCK + self.text if self._indented else self.text)
 
     @cached_property
     def tree(self) -> cst.FunctionDef | None:
@@ -75,7 +69,10 @@ class Region:
     def _positions(self) -> dict[cst.CSTNode, CodeRange]:
         assert self._module is not None
         wrapper = MetadataWrapper(self._module, unsafe_skip_copy=True)
-        return dict(wrapper.resolve(PositionProvider))
+        try:
+            return dict(wrapper.resolve(PositionProvider))
+        except RecursionError:
+            return {}
 
     def location(self, node: cst.CSTNode) -> Location:
         """Where a node of this region's tree is in the file."""
@@ -164,13 +161,13 @@ def cut(path: str, text: str) -> Source:
     stack: list[_Block] = []
     decorated = -1
     for start, found in _landmarks(text):
-        indent = len(found["indent"].expandtabs())
+        indent = len((found["indent"] or "").expandtabs())
         while stack and indent <= stack[-1].indent:
             _close(stack.pop(), start if decorated < 0 else decorated, source)
         if found["decorator"]:
             decorated = start if decorated < 0 else decorated
             continue
-        if not any(block.kind == "def" for block in stack):
+        if found["kind"] and not any(block.kind == "def" for block in stack):
             owner = next((block.owner for block in reversed(stack) if block.kind == "class"), None)
             block = _Block(found["kind"], found["name"], indent, start if decorated < 0 else decorated, owner)
             if block.kind == "class":
@@ -183,7 +180,7 @@ def cut(path: str, text: str) -> Source:
 
 
 def _landmarks(text: str) -> Iterator[tuple[int, re.Match[str]]]:
-    """Decorators and the heads of functions and classes, outside of long strings."""
+    """Decorators, heads of functions and classes, and statements of the module itself, outside of long strings."""
     strings = _long_strings(text)
     start, end = next(strings, (len(text), len(text)))
     for found in _LANDMARK.finditer(

@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import libcst as cst
-
 from attn_guard.anatomy import Site
 from attn_guard.findings import Detector, Finding, Location, Report, Severity, merge
 from attn_guard.gotchas.registry import Entry
 from attn_guard.gotchas.registry import select as select_gotchas
 from attn_guard.lint.decorators import decorator_calls
 from attn_guard.lint.files import decode, python_files
+from attn_guard.lint.parsing import parse
 from attn_guard.lint.prefilter import may_matter
 from attn_guard.lint.reader import Reading, read
 from attn_guard.lint.regions import Source, cut
@@ -153,17 +152,12 @@ def syntax_error(text: str, path: str) -> Finding | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        pass  # may be newer syntax than this interpreter's; the other parser has the last word
-    else:
-        return None
-    try:
-        cst.parse_module(text)
-    except cst.ParserSyntaxError as error:
-        reason = error.message.partition(":")[0] or "invalid syntax"
-        return _unparsed(path, error.raw_line, error.raw_column + 1, reason)
-    except (RecursionError, ValueError) as error:
-        return _unparsed(path, 1, 0, str(error))
+    except SyntaxError as error:
+        # this interpreter may be older than the syntax of the file, so the other parser has the last word
+        if parse(text) is None:
+            return _unparsed(path, error.lineno or 1, error.offset or 0, error.msg)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return _unparsed(path, 1, 0, str(error) or "nested too deeply")
     return None
 
 

@@ -134,7 +134,7 @@ class Walk:
             return expressions.dotted_value(self.source.imports[name])
         if name in self.source.constants:
             return self._constant(self.source.constants[name])
-        return expressions.dotted_value(_ALIASES[name]) if name in _ALIASES else UNKNOWN
+        return expressions.dotted_value(_ALIASES[name]) if name in _ALIASES else Unknown(name)
 
     def _constant(self, text: str) -> Value:
         """The value of a constant: only numbers, and sums and products of numbers, are read."""
@@ -198,6 +198,8 @@ class Walk:
                 frame.names[name] = given
             elif call is not None and not call.spread and param.default is not None:
                 frame.names[name] = expressions.evaluate(frame, param.default)
+            elif call is not None:
+                frame.names[name] = Unknown(name)
             else:
                 frame.names[name] = promised.get(name) or _argument(param, constructor)
         for star in (node.params.star_arg, node.params.star_kwarg):

@@ -1,4 +1,5 @@
-"""Lints a folder of real code and prints what it took and what was found: ``python tests/bench/lint_corpus.py FOLDER``."""
+"""Lints a folder of real code and prints what it took and what was found: ``python tests/bench/lint_corpus.py
+FOLDER``."""
 
 from __future__ import annotations
 

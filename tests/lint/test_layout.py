@@ -1,0 +1,141 @@
+"""Head splits, merges and views: legal, illegal and scrambling."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_guard.lint.run import lint_source
+from tests.lint.sources import HEAD, forward
+
+
+def codes(source: str, *, preview: bool = False) -> list[str]:
+    return [finding.code for finding in lint_source(source, "attention.py", preview=preview)]
+
+
+def split(by: str) -> str:
+    return forward(
+        f"""
+        def heads(p):
+            return {by}
+        q, k, v = heads(self.q(x)), heads(self.k(x)), heads(self.v(x))
+        return (q @ k.mT * self.scale).softmax(-1) @ v
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        "p.view(b, self.heads, t, self.head_dim)",
+        "p.reshape(b, self.heads, -1, self.head_dim)",
+        "p.view(b * self.heads, -1, self.head_dim)",
+        "p.contiguous().view(b, self.heads, t, -1)",
+    ],
+)
+def test_heads_cut_before_time_are_found(by: str) -> None:
+    assert set(codes(split(by))) == {"ATN303"}
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        "p.view(b, t, self.heads, self.head_dim).transpose(1, 2)",
+        "p.view(b, -1, self.heads, self.head_dim).permute(0, 2, 1, 3)",
+        "p.reshape(b, t, self.heads, -1).transpose(1, 2).reshape(b * self.heads, t, -1)",
+        "rearrange(p, 'b t (h d) -> b h t d', h=self.heads)",
+        "p.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)",
+        "p.transpose(0, 1).view(t, b * self.heads, self.head_dim).transpose(0, 1)",
+        "p.view(b, self.heads, 1, self.head_dim)",
+        "p.view(*p.shape[:-1], self.heads, self.head_dim).transpose(1, 2)",
+        "p.view(shape_from_elsewhere)",
+    ],
+)
+def test_right_and_unknown_splits_are_fine(by: str) -> None:
+    assert codes(split(by)) == []
+
+
+def merge(by: str) -> str:
+    return forward(f"c = (q @ k.mT * self.scale).softmax(-1) @ v\nreturn self.o({by})")
+
+
+@pytest.mark.parametrize(
+    "by", ["c.reshape(b, t, self.d_model)", "c.view(b, t, -1)", "c.contiguous().view(b, -1, self.d_model)"]
+)
+def test_heads_merged_before_time_are_found(by: str) -> None:
+    assert codes(merge(by)) == ["ATN304"]
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        "c.transpose(1, 2).reshape(b, t, self.d_model)",
+        "c.transpose(1, 2).contiguous().view(b, t, -1)",
+        "c.permute(0, 2, 1, 3).flatten(2)",
+        "rearrange(c, 'b h t d -> b t (h d)')",
+        "c.reshape(b * self.heads, t, self.head_dim)",
+        "c.reshape(b, -1)",
+        "c.sum(1)",
+        "c.view(b, self.heads, -1)",
+    ],
+)
+def test_right_and_unknown_merges_are_fine(by: str) -> None:
+    assert codes(merge(by)) == []
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        "c.transpose(1, 2).view(b, t, self.d_model)",
+        "c.permute(0, 2, 1, 3).view(b, t, -1)",
+        "c.transpose(1, 2).view(b * t, -1)",
+    ],
+)
+def test_view_of_a_transposed_context_is_found(by: str) -> None:
+    (finding,) = lint_source(merge(by), "attention.py")
+    assert finding.code == "ATN302"
+    assert finding.related[0][1] == "transposed here"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).view(b, t, self.d_model)",
+        "return torch.einsum('bhij,bjhd->bihd', (q @ k.mT * self.scale).softmax(-1), v.transpose(1, 2)).view(b, t, -1)",
+        "y = self.o(x).transpose(0, 1).view(t, b, self.heads, self.head_dim)",
+        "y = x.transpose(1, 2).view(b, -1)",
+        "y = outside(x).transpose(1, 2).view(b, -1)",
+    ],
+)
+def test_views_that_are_legal_or_of_unknown_memory_are_fine(body: str) -> None:
+    assert "ATN302" not in codes(forward(body))
+
+
+UNCHECKED = (
+    HEAD.replace("        assert d_model % heads == 0\n", "")
+    + "        return (q @ k.mT * self.scale).softmax(-1) @ v\n"
+)
+
+
+def test_unchecked_division_by_heads_is_found_in_preview() -> None:
+    assert codes(UNCHECKED, preview=True) == ["ATN301"]
+    assert codes(UNCHECKED) == []
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "assert d_model % heads == 0",
+        "if d_model % heads: raise ValueError",
+        "assert (d_model % self.heads) == 0",
+        "check_divisible(d_model, heads)",
+    ],
+)
+def test_checked_division_by_heads_is_fine(check: str) -> None:
+    source = UNCHECKED.replace("super().__init__()", f"super().__init__()\n        {check}")
+    assert codes(source, preview=True) == []
+
+
+def test_division_checked_in_a_base_class_of_the_file_is_fine() -> None:
+    base = "class Base(object):\n    def check(self, d, heads):\n        assert d % heads == 0\n\n\n"
+    source = UNCHECKED.replace("class Attention(nn.Module)", "class Attention(Base)")
+    assert codes(source.replace("class Attention", base + "class Attention"), preview=True) == []

@@ -1,0 +1,298 @@
+"""Masks: where they sit, what they fill with, whether their result is kept, and what True means in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_guard.anatomy import StepKind
+from attn_guard.findings import Severity
+from attn_guard.lint.run import lint_source, sites_of
+from tests.lint.sources import HEAD, attention, forward
+
+
+def codes(source: str) -> list[str]:
+    return [finding.code for finding in lint_source(source, "attention.py")]
+
+
+def fills_of(source: str) -> list[float | None]:
+    (site,) = sites_of(source)
+    return [step.fill for step in site.before_softmax(StepKind.MASK)]
+
+
+@pytest.mark.parametrize(
+    ("then", "fill"),
+    [
+        ('scores = scores.masked_fill(mask == 0, float("-inf"))', float("-inf")),
+        ("scores = scores.masked_fill(~mask, -1e9)", -1e9),
+        ("scores.masked_fill_(mask == 0, -math.inf)", float("-inf")),
+        ("if mask is not None:\n    scores = scores.masked_fill(mask == 0, -1e9)", -1e9),
+        ("scores = torch.where(mask, scores, torch.finfo(scores.dtype).min)", -3.4028234663852886e38),
+        ("scores = torch.where(mask, scores, torch.full_like(scores, -1e9))", -1e9),
+        ("scores = scores + (1.0 - mask) * -1e9", -1e9),
+        ("scores += (1.0 - mask[:, None, None, :].float()) * -10000.0 * 10", -1e5),
+        ("scores = scores * mask + (1 - mask) * -1e9", -1e9),
+        ("scores = scores.masked_fill(self.keep[:t, :t] == 0, -torch.inf)", float("-inf")),
+        ("scores[~mask] = -1e9", -1e9),
+        ("scores = scores + torch.triu(torch.full((t, t), -1e9), diagonal=1)", -1e9),
+        ("scores = scores + mask", None),
+    ],
+)
+def test_mask_on_the_scores_is_seen_with_its_fill(then: str, fill: float | None) -> None:
+    assert fills_of(attention(then=then)) == [pytest.approx(fill) if fill else fill]
+    assert codes(attention(then=then)) == []
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "scores = scores.masked_fill(mask == 0, 1e-9)",
+        "scores = scores.masked_fill(mask == 0, 0)",
+        "scores = scores.masked_fill(mask == 0, -1e-12)",
+        "scores = scores.masked_fill(mask == 0, -10.0)",
+        "scores = scores.masked_fill(mask == 0, float('inf'))",
+        "scores = scores * mask",
+        "scores = torch.where(mask, scores, torch.zeros_like(scores))",
+        "scores = torch.tril(scores)",
+        "scores[~mask] = 0",
+    ],
+)
+def test_weak_fill_is_found(then: str) -> None:
+    assert codes(attention(then=then)) == ["ATN203"]
+
+
+def test_weak_fill_given_as_a_default_is_found() -> None:
+    source = attention(then="scores = scores.masked_fill(mask == 0, -eps)").replace(
+        "mask=None)", "mask=None, eps=1e-12)"
+    )
+    assert codes(source) == ["ATN203"]
+
+
+def test_fill_of_minus_ten_thousand_is_information_only() -> None:
+    (finding,) = lint_source(attention(then="scores = scores.masked_fill(mask == 0, -1e4)"), "attention.py")
+    assert (finding.code, finding.severity) == ("ATN203", Severity.INFO)
+
+
+LATE = """
+weights = (q @ k.mT * self.scale).softmax(dim=-1)
+{}
+return weights @ v
+"""
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        "weights = weights.masked_fill(mask == 0, 0.0)",
+        "weights = weights * mask",
+        "weights.masked_fill_(~mask, 0)",
+        "weights = torch.where(mask, weights, 0.0)",
+        "if mask is not None:\n    weights = weights * mask",
+        "weights[~mask] = 0",
+    ],
+)
+def test_mask_after_the_softmax_is_found(late: str) -> None:
+    assert codes(forward(LATE.format(late))) == ["ATN201"]
+
+
+def test_mask_after_the_softmax_with_renormalised_rows_is_a_warning() -> None:
+    late = "weights = weights * mask\nweights = weights / weights.sum(-1, keepdim=True)"
+    (finding,) = lint_source(forward(LATE.format(late)), "attention.py")
+    assert (finding.code, finding.severity) == ("ATN201", Severity.WARNING)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        "weights = self.drop(weights)",
+        "weights = weights * head_mask",
+        "weights = weights * self.gate(x)",
+        "log(weights * mask)",
+    ],
+)
+def test_what_is_no_mask_of_keys_after_the_softmax_is_left_alone(late: str) -> None:
+    assert codes(forward(LATE.format(late))) == []
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "scores = scores.masked_fill(mask == 0, -1e9)",
+        "scores = scores + bias",
+        "scores = hide(scores, mask)",
+        "if mask is not None:\n    scores = hide(scores)",
+    ],
+)
+def test_zeroing_after_as_well_as_before_the_softmax_is_fine(before: str) -> None:
+    body = f"scores = q @ k.mT * self.scale\n{before}\nweights = scores.softmax(-1) * mask\nreturn weights @ v"
+    assert codes(forward(body)) == []
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "scores.masked_fill(mask == 0, -1e9)",
+        "if mask is not None:\n    scores.masked_fill(mask == 0, float('-inf'))",
+        "masked = scores.masked_fill(mask == 0, -1e9)",
+        "torch.where(mask, scores, -1e9)",
+    ],
+)
+def test_thrown_away_mask_is_found(then: str) -> None:
+    assert codes(attention(then=then)) == ["ATN202"]
+
+
+def test_scores_that_are_masked_in_place_after_the_softmax_are_found() -> None:
+    body = "scores = q @ k.mT * self.scale\nweights = scores.softmax(-1)\nscores.masked_fill_(mask == 0, -1e9)\nreturn weights @ v"
+    assert codes(forward(body)) == ["ATN202"]
+
+
+def test_thrown_away_mask_of_something_untraced_is_found() -> None:
+    source = "import torch\ndef f(s, m, v):\n    s.masked_fill(m, float('-inf'))\n    return torch.softmax(s, -1) @ v\n"
+    assert codes(source) == ["ATN202"]
+
+
+def test_masked_copy_that_is_read_later_is_fine() -> None:
+    body = "scores = q @ k.mT * self.scale\nmasked = scores.masked_fill(mask == 0, -1e9)\nreturn masked.softmax(-1) @ v"
+    assert codes(forward(body)) == []
+
+
+FUSED = "{}\nreturn F.scaled_dot_product_attention(q, k, v, attn_mask=m)"
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        "m = torch.triu(torch.ones(t, t), diagonal=1).bool()",
+        "m = torch.ones(t, t, dtype=torch.bool).triu(1)",
+        "m = (ids == self.pad_id)[:, None, None, :]",
+        "m = ids.eq(pad_token_id).unsqueeze(1)",
+        "m = ~torch.tril(torch.ones(t, t, dtype=torch.bool))",
+        "m = self.keep[:t, :t] == 0",
+    ],
+)
+def test_mask_that_says_blocked_is_upside_down_in_fused_attention(m: str) -> None:
+    assert codes(forward(FUSED.format(m))) == ["ATN205"]
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        "m = ~torch.triu(torch.ones(t, t), diagonal=1).bool()",
+        "m = torch.ones(t, t, dtype=torch.bool).tril()",
+        "m = (ids != self.pad_id)[:, None, None, :]",
+        "m = torch.logical_not(ids == pad_id)",
+        "m = self.keep[:t, :t].bool()",
+        "m = torch.triu(torch.full((t, t), float('-inf')), diagonal=1)",
+        "m = mask",
+        "m = mask == 0",
+        "m = (ids == pad_id) == 0",
+        "m = torch.triu(torch.ones(t, t), diagonal=1).bool()\nif self.flip:\n    m = ~m",
+        "m = torch.zeros(t, t).masked_fill(torch.triu(torch.ones(t, t), 1).bool(), float('-inf'))",
+        "m = build_mask(t)",
+    ],
+)
+def test_mask_that_says_attend_or_that_is_unknown_is_fine_in_fused_attention(m: str) -> None:
+    assert codes(forward(FUSED.format(m))) == []
+
+
+def multihead(call: str) -> str:
+    return f"""
+import torch
+import torch.nn as nn
+class Block(nn.Module):
+    def __init__(self, d, h, pad_id):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(d, h, batch_first=True)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(d, h), 2)
+        self.pad_id = pad_id
+    def forward(self, x, ids, batch, attention_mask=None):
+        t = x.size(1)
+        return {call}
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "self.attn(x, x, x, key_padding_mask=ids != self.pad_id)[0]",
+        "self.attn(x, x, x, attn_mask=torch.tril(torch.ones(t, t)).bool())[0]",
+        "self.attn(x, x, x, key_padding_mask=batch['attention_mask'].bool())[0]",
+        "self.encoder(x, src_key_padding_mask=ids.ne(self.pad_id))",
+    ],
+)
+def test_mask_that_says_attend_is_upside_down_in_built_in_layers(call: str) -> None:
+    assert codes(multihead(call)) == ["ATN205"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "self.attn(x, x, x, key_padding_mask=ids == self.pad_id)[0]",
+        "self.attn(x, x, x, key_padding_mask=~batch['attention_mask'].bool())[0]",
+        "self.attn(x, x, x, key_padding_mask=batch['attention_mask'] == 0)[0]",
+        "self.attn(x, x, x, attn_mask=torch.triu(torch.ones(t, t), 1).bool())[0]",
+        "self.attn(x, x, x, key_padding_mask=attention_mask)[0]",
+        "self.encoder(x, src_key_padding_mask=~(ids != self.pad_id))",
+        "self.attn(x, x, x)[0]",
+    ],
+)
+def test_mask_that_says_ignore_is_fine_in_built_in_layers(call: str) -> None:
+    assert codes(multihead(call)) == []
+
+
+def test_scores_filled_where_the_mask_keeps_are_found() -> None:
+    then = "scores = scores.masked_fill(torch.tril(torch.ones(t, t)).bool(), float('-inf'))"
+    assert codes(attention(then=then)) == ["ATN205"]
+
+
+def test_padding_mask_that_nobody_reads_is_found() -> None:
+    source = attention().replace("mask=None)", "key_padding_mask=None)")
+    assert codes(source) == ["ATN212"]
+
+
+@pytest.mark.parametrize(
+    "use", ["del key_padding_mask", "x = self.embed(x, key_padding_mask)", "print(key_padding_mask)"]
+)
+def test_padding_mask_that_is_read_or_deleted_is_fine(use: str) -> None:
+    source = attention(then=use).replace("mask=None)", "key_padding_mask=None)")
+    assert codes(source) == []
+
+
+def causal(source: str) -> str:
+    return source.replace("class Attention", "class CausalAttention")
+
+
+def test_causal_class_without_any_mask_is_found() -> None:
+    source = causal(attention()).replace(", mask=None)", ")")
+    (finding,) = lint_source(source, "attention.py")
+    assert (finding.code, finding.severity) == ("ATN214", Severity.WARNING)
+
+
+def test_declared_causal_class_without_any_mask_is_an_error() -> None:
+    source = (
+        attention().replace(", mask=None)", ")").replace("class Attention", "@contract(causal=True)\nclass Attention")
+    )
+    (finding,) = lint_source(source, "attention.py")
+    assert (finding.code, finding.severity) == ("ATN214", Severity.ERROR)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        "return F.scaled_dot_product_attention(q, k, v, attn_mask=self.keep[:t, :t].bool())",
+        "return (q @ k.mT * self.scale + self.bias).softmax(-1) @ v",
+        "return hide(q @ k.mT * self.scale).softmax(-1) @ v",
+        "return (q @ k.mT * self.scale).masked_fill(self.keep[:t, :t] == 0, -1e9).softmax(-1) @ v",
+    ],
+)
+def test_causal_class_with_any_sign_of_a_mask_is_fine(body: str) -> None:
+    assert codes(causal(forward(body)).replace(", mask=None)", ")")) == []
+
+
+def test_causal_class_whose_caller_may_bring_the_mask_is_fine() -> None:
+    assert codes(causal(attention())) == []
+
+
+def test_the_module_that_the_tests_build_on_is_clean() -> None:
+    assert HEAD in attention()
+    assert codes(attention()) == []

@@ -1,0 +1,213 @@
+"""Which scales the reader recovers, and where it says that it does not know."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_guard.anatomy import Factor, Size
+from attn_guard.lint.run import lint_source, sites_of
+from tests.lint.sources import attention, forward
+
+RIGHT = Factor(size=Size.HEAD_DIM, power=-0.5)
+
+
+def scale_of(source: str) -> Factor | None:
+    (site,) = sites_of(source)
+    return site.scale
+
+
+def codes(source: str) -> list[str]:
+    return [finding.code for finding in lint_source(source, "attention.py")]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "q @ k.transpose(-2, -1) * self.scale",
+        "q @ k.mT / math.sqrt(self.head_dim)",
+        "torch.matmul(q, k.transpose(2, 3)) / self.head_dim ** 0.5",
+        "(q * self.scale) @ k.transpose(-1, -2)",
+        "torch.einsum('bhid,bhjd->bhij', q, k) * (1 / math.sqrt(self.head_dim))",
+        "einsum('b h i d, b h j d -> b h i j', q, k) * self.scale",
+        "(q * self.head_dim ** -0.25) @ (k * self.head_dim ** -0.25).transpose(-1, -2)",
+        "q.matmul(k.transpose(-2, -1)).mul(self.scale)",
+        "q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))",
+        "q @ k.transpose(-2, -1) * (self.d_model // self.heads) ** -0.5",
+        "torch.div(q @ k.mT, math.sqrt(self.head_dim))",
+    ],
+)
+def test_right_scale_is_recovered_from_every_way_to_write_it(scores: str) -> None:
+    assert scale_of(attention(scores)) == RIGHT
+    assert codes(attention(scores)) == []
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "q @ k.transpose(-2, -1)",
+        "torch.matmul(q, k.mT)",
+        "torch.einsum('bhid,bhjd->bhij', q, k)",
+        "torch.bmm(q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2))",
+        "self.drop(q) @ k.contiguous().transpose(-2, -1).float()",
+    ],
+)
+def test_missing_scale_is_found(scores: str) -> None:
+    assert codes(attention(scores)) == ["ATN101"]
+
+
+def test_missing_scale_is_found_through_generator_lambda_and_map() -> None:
+    body = """
+        q, k, v = (part.view(b, t, self.heads, -1).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = map(lambda part: part.contiguous(), (q, k, v))
+        return self.softmax(q @ k.mT) @ v
+    """
+    assert codes(forward(body)) == ["ATN101"]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "q @ k.mT / self.d_model ** 0.5",
+        "q @ k.mT * self.d_model ** -0.5",
+        "torch.einsum('bhid,bhjd->bhij', q, k) / math.sqrt(self.d_model)",
+        "q @ k.mT / self.head_dim",
+    ],
+)
+def test_scale_by_another_size_is_found(scores: str) -> None:
+    assert codes(attention(scores)) == ["ATN102"]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "self.norm(q) @ self.norm(k).mT",
+        "F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * self.temperature",
+        "q @ k.mT * self.temperature",
+        "q @ k.mT / self.temperature.exp()",
+        "torch.tanh(q @ k.mT / 30.0) * 30.0",
+        "rotate(q) @ rotate(k).mT",
+        "q @ k.mT * scale_given_from_outside",
+        "self.score(q, k)",
+        "apply(q @ k.mT)",
+        "q @ k.mT * (self.scale if t > 1 else 1.0)",
+        "q @ k.mT + self.position_bias",
+    ],
+)
+def test_unknown_or_bounded_scores_are_never_flagged(scores: str) -> None:
+    assert codes(attention(scores)) == []
+
+
+def test_scale_in_one_branch_only_is_unknown() -> None:
+    source = attention("q @ k.mT", "if self.training:\n    scores = scores * self.scale")
+    assert scale_of(source) is None
+    assert codes(source) == []
+
+
+def test_scale_that_another_method_may_change_is_unknown() -> None:
+    source = attention() + "\n    def set_scale(self, scale):\n        self.scale = scale\n"
+    assert scale_of(source) is None
+
+
+def test_d_model_of_a_single_head_is_its_head_dim() -> None:
+    source = """
+import torch.nn as nn
+class Attention(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.scale = dim ** -0.5
+    def forward(self, x):
+        return (self.q(x) @ self.k(x).mT * self.scale).softmax(-1) @ self.v(x)
+"""
+    assert scale_of(source) == RIGHT
+    assert codes(source) == []
+
+
+def test_scale_of_the_input_width_is_wrong_for_a_narrower_head() -> None:
+    source = """
+import torch.nn as nn
+class Head(nn.Module):
+    def __init__(self, n_embd, head_size):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(n_embd, head_size), nn.Linear(n_embd, head_size), nn.Linear(n_embd, head_size)
+    def forward(self, x):
+        B, T, C = x.shape
+        return (self.q(x) @ self.k(x).transpose(-2, -1) * C ** -0.5).softmax(-1) @ self.v(x)
+"""
+    assert codes(source) == ["ATN102"]
+
+
+def test_scale_given_to_the_constructor_of_a_helper_class_is_followed() -> None:
+    source = """
+import torch.nn as nn
+class Core(nn.Module):
+    def __init__(self, temperature):
+        super().__init__()
+        self.temperature = temperature
+    def forward(self, q, k, v):
+        return (q / self.temperature @ k.transpose(2, 3)).softmax(-1) @ v
+class Attention(nn.Module):
+    def __init__(self, d_model, n_head, d_k):
+        super().__init__()
+        self.n_head, self.d_k = n_head, d_k
+        self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, n_head * d_k) for _ in range(3))
+        self.core = Core(temperature=d_k ** 0.5)
+    def split(self, x):
+        return x.view(x.size(0), x.size(1), self.n_head, self.d_k).transpose(1, 2)
+    def forward(self, x):
+        return self.core(self.split(self.w_q(x)), self.split(self.w_k(x)), self.split(self.w_v(x)))
+"""
+    assert scale_of(source) == RIGHT
+
+
+HELPER = """
+import torch
+def attend(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1), dim=-1) @ v
+"""
+
+
+def test_helper_that_no_caller_in_the_file_scales_for_is_flagged() -> None:
+    assert codes(HELPER) == ["ATN101"]
+
+
+@pytest.mark.parametrize(
+    "call", ["attend(q * q.size(-1) ** -0.5, k, v)", "attend(scaled(q), k, v)", "attend(*prepared(q, k, v))"]
+)
+def test_helper_whose_callers_may_scale_is_left_alone(call: str) -> None:
+    assert codes(f"{HELPER}\ndef outer(q, k, v):\n    return {call}\n") == []
+
+
+def test_fused_attention_brings_its_own_scale() -> None:
+    body = "return self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))"
+    assert scale_of(forward(body)) == RIGHT
+    assert codes(forward(body)) == []
+
+
+def test_declared_scale_is_respected() -> None:
+    source = attention("q @ k.mT").replace("class Attention", "@attn_guard.contract(scale=1.0)\nclass Attention")
+    assert codes(source) == []
+
+
+@pytest.mark.parametrize(
+    "core",
+    [
+        "torch.softmax(x @ self.codebook.t(), -1) @ self.codebook",
+        "torch.softmax(self.router(x), -1) @ x",
+        "torch.softmax(self.f(x).view(2, 3, -1) @ self.g(x).view(2, -1, 3), -1) @ x",
+    ],
+)
+def test_products_that_are_no_attention_of_projections_are_left_alone(core: str) -> None:
+    source = f"""
+import torch
+import torch.nn as nn
+class Other(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.codebook = nn.Parameter(torch.randn(8, dim))
+        self.router = nn.Linear(dim, 4)
+        self.f, self.g = nn.Conv2d(dim, dim, 1), nn.Conv2d(dim, dim, 1)
+    def forward(self, x):
+        return {core}
+"""
+    assert codes(source) == []
