@@ -99,7 +99,9 @@ class Anatomy:
 
     @cached_property
     def blocked(self) -> Tensor | None:
-        """Cells (N, Tq, Tk) that any mask before the softmax blocks; None without a mask."""
+        """Cells (N, Tq, Tk) that any mask before the softmax blocks; None without a mask, or where axes are unclear."""
+        if self.trace.sideways:
+            return None
         shape = stacked(self.trace.flow.tape.values[self.trace.scores.output]).shape
         cells = [found.blocked.reshape(shape) for found in self.masks if found.blocked.numel() == prod(shape)]
         return torch.stack(cells).any(dim=0) if cells else None

@@ -13,11 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from attn_guard.errors import UsageError
 from attn_guard.findings import AttentionFault, Report
 from attn_guard.probe.check import check
+from attn_guard.probe.copies import NotCopiedError, copied
 
 OnFinding = Literal["warn", "raise", "collect"]
 
@@ -42,9 +43,12 @@ class Guarded(nn.Module):
         if kind in self._seen or torch.compiler.is_compiling() or _get_current_dispatch_mode() is not None:
             return self.module(*args, **kwargs)
         self._seen.add(kind)
-        copied_args, copied_kwargs = copied(args, kwargs)
+        try:
+            call = copied((args, kwargs))
+        except NotCopiedError:
+            return self.module(*args, **kwargs)
         output = self.module(*args, **kwargs)
-        self._probe(copied_args, copied_kwargs)
+        self._probe(*call)
         return output
 
     def _probe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -68,8 +72,9 @@ def guard(module: nn.Module, *, on_finding: OnFinding = "warn", **promises: Any)
     """Wrap a module so that the first call of each kind (shapes, dtypes, mode) is probed.
 
     ``on_finding``: "warn" issues an `AttentionWarning`, "raise" raises `AttentionFault`, "collect" only keeps the
-    reports in
-    ``guarded.reports``. The promises are those of `attn_guard.check`. Raises `UsageError` for another ``on_finding``
+    reports in ``guarded.reports``. The promises are those of `attn_guard.check`. A call with inputs that cannot be
+    copied
+    (fake or meta tensors, subclasses) is passed on without a probe. Raises `UsageError` for another ``on_finding``
     or for no module.
     """
     if not isinstance(module, nn.Module):
@@ -77,19 +82,6 @@ def guard(module: nn.Module, *, on_finding: OnFinding = "warn", **promises: Any)
     if on_finding not in ("warn", "raise", "collect"):
         raise UsageError(f"on_finding={on_finding!r}: expected 'warn', 'raise' or 'collect'")
     return Guarded(module, on_finding, promises)
-
-
-def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Copies of the tensors of a call; one tensor passed twice stays one tensor."""
-    made: dict[int, Tensor] = {}
-
-    def copy(tensor: Tensor) -> Tensor:
-        if id(tensor) not in made:
-            made[id(tensor)] = tensor.detach().clone()
-        return made[id(tensor)]
-
-    found: tuple[tuple[Any, ...], dict[str, Any]] = tree_map_only(Tensor, copy, (args, kwargs))
-    return found
 
 
 def _kind(args: tuple[Any, ...], kwargs: dict[str, Any], training: bool) -> Hashable:

@@ -128,7 +128,7 @@ class Influence:
         looked at.
         """
         rows = self._rows["key"]
-        if (rows == SEVERAL).any():
+        if (rows == SEVERAL).any() or self.trace.sideways:
             return None
         keys, values = self.key_origin.rows, self.value_origin.rows
         parts = [keys, values] if values.value != keys.value and len(values) == len(keys) else [keys]

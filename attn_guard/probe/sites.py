@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from attn_guard.probe.flow import LAYOUT, MATMUL, SOFTMAX, Flow, Projection, operands
-from attn_guard.probe.tape import Op
+from attn_guard.probe.replay import Replay
+from attn_guard.probe.tape import Op, same
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,25 @@ class Trace:
     def turned(self) -> bool:
         """Whether the context is value · weightsᵀ, (N, d, Tk) · (N, Tk, Tq): then its columns are the queries."""
         return operands(self.context)[0] == self.value
+
+    @cached_property
+    def sideways(self) -> bool:
+        """Whether the softmax does not run along the columns of the scores: key · queryᵀ, or a softmax over queries.
+
+        Then the parts that rows and columns play are not known. Found by changing one column and looking where it
+        arrives.
+        """
+        return any(self._spreads(column) for column in (0, -1))
+
+    def _spreads(self, column: int) -> bool:
+        """Whether one column of the scores arrives at more than one place along the axis of the softmax."""
+        values = self.flow.tape.values
+        scores, softmax_input = self.scores.output, self.softmax.inputs[0]
+        changed = values[scores].clone()
+        changed[..., column] += 1.0
+        arrived = Replay(self.flow.tape, [scores], [softmax_input])({scores: changed})[softmax_input]
+        moved = ~same(arrived, values[softmax_input])
+        return int(moved.movedim(int(self.softmax.args[1]), 0).flatten(1).any(dim=1).sum()) > 1
 
     @cached_property
     def before(self) -> list[Op]:

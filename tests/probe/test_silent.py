@@ -131,3 +131,26 @@ def test_other_dtypes(style: str, dtype: torch.dtype) -> None:
     report = attn_guard.check(seeded(CAUSAL_STYLES[style]).to(dtype), causal=True)
     assert_silent(report)
     assert [site.causal for site in report.sites] == [True]
+
+
+class KeyTimesQuery(nn.Module):
+    """Scores as key · queryᵀ, with the softmax down the columns; causal all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(14, 42)
+        self.out = nn.Linear(14, 14)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, time, _ = x.shape
+        query, key, value = self.qkv(x).view(batch, time, 3, 2, 7).permute(2, 0, 3, 1, 4)
+        scores = key @ query.mT * 7**-0.5
+        future = torch.ones(time, time, dtype=torch.bool).tril(-1)
+        weights = scores.masked_fill(future, float("-inf")).softmax(dim=-2)
+        return self.out((weights.mT @ value).transpose(1, 2).reshape(batch, time, 14))
+
+
+def test_scores_written_as_key_times_query() -> None:
+    assert_silent(attn_guard.check(KeyTimesQuery(), causal=True))
+    x = torch.randn(2, 5, 14)
+    assert_silent(attn_guard.check(KeyTimesQuery(), (x,), causal=True))
