@@ -56,6 +56,7 @@ def lint(function: Function) -> Iterator[Finding]:
                 yield GOTCHA.at(
                     site.softmax,
                     f"{name} is never read; padded keys get weight",
+                    severity=Severity.ERROR if function.declares_mask(name) else Severity.WARNING,
                     related=(place, "the mask that is not used"),
                 )
 

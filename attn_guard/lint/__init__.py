@@ -21,8 +21,8 @@ def lint(
 ) -> Report:
     """Read source files (folders are searched for ``*.py``) and report the mistakes in their attention code.
 
-    Raises `attn_guard.errors.UsageError` for a path that does not exist or an unknown code. A file that does not parse is
-    a finding (ATN900); the rest of the run goes on.
+    Raises `attn_guard.errors.UsageError` for a path that does not exist or an unknown code. A file that does not
+    parse is a finding (ATN900); the rest of the run goes on.
     """
     from attn_guard.lint.run import lint_paths
 

@@ -1,4 +1,4 @@
-"""What ``+ - * / @`` and comparisons do to values; the functions of the same meaning (``torch.mul``, ``.eq``) come here too."""
+"""What ``+ - * / @`` and comparisons do to values. Functions like ``torch.mul`` and ``.eq`` come here too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MASKABLE = (Role.SCORES, Role.WEIGHTS)
 
 
 def as_tensor(value: Value) -> Tensor | None:
-    """The tensor that a value is, or may be: an argument called ``query`` is one that is seen from its projection on."""
+    """The tensor that a value is or may be. An argument called ``query`` counts as seen from its projection on."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Unknown):

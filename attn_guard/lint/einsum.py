@@ -44,9 +44,8 @@ def _product(call: Call, left: Tensor, right: Tensor, letters: list[list[str]]) 
     for weights, value in ((left, right), (right, left)):
         if weights.role is Role.WEIGHTS:
             return arithmetic.attend(call.place, weights, value).shaped(axes, None)
-    for parameter, value in ((left, right), (right, left)):
-        if parameter.role is Role.PARAMETER:
-            return arithmetic.project(call.place, None, None).shaped(axes, None)
+    if Role.PARAMETER in (left.role, right.role):
+        return arithmetic.project(call.place, None, None).shaped(axes, None)
     if left.role is Role.ACTIVATION and right.role is Role.ACTIVATION:
         return arithmetic.score(call.place, left, right).shaped(axes, None)
     return UNKNOWN

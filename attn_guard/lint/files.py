@@ -48,7 +48,8 @@ def _is_skipped(folder: str, name: str) -> bool:
 def decode(content: bytes) -> str:
     """Source text of a file, with line ends as they are and no byte order mark.
 
-    The declared encoding counts; bytes that it cannot decode are read as latin-1, which can only change comments and strings.
+    The declared encoding counts. Bytes that it cannot decode are read as latin-1, which can only change comments
+    and strings.
     """
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)

@@ -96,7 +96,7 @@ class Function:
 
     @property
     def unchecked_heads(self) -> Iterator[Fault]:
-        """Where a constructor first divides its width by its number of heads, if its class never checks that this goes."""
+        """Where a constructor first divides its width by its heads, if its class never checks the remainder."""
         if self.name == "__init__" and not any(_CHECKS_HEADS.search(cls.text) for cls in self.family):
             yield from map(_fault, self.record.unchecked_heads[:1])
 
@@ -104,12 +104,15 @@ class Function:
     def unread_padding_masks(self) -> Iterator[tuple[str, Location]]:
         """Padding masks among the arguments that the body never reads."""
         params = self._tree.params
-        promised = self.promises.get("masks")
-        declared = set(promised) if isinstance(promised, Mapping) else set()
         for param in (*params.posonly_params, *params.params, *params.kwonly_params):
             name = param.name.value
-            if (names.is_padding_mask(name) or name in declared) and not _reads(self._tree.body, name):
+            if (names.is_padding_mask(name) or self.declares_mask(name)) and not _reads(self._tree.body, name):
                 yield name, self.region.location(param.name)
+
+    def declares_mask(self, name: str) -> bool:
+        """Whether the contract of the class says what True means in this argument."""
+        promised = self.promises.get("masks")
+        return isinstance(promised, Mapping) and name in promised
 
     @property
     def _tree(self) -> cst.FunctionDef:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from attn_guard.anatomy import Size
 from attn_guard.lint.values import Axes, Role, Scalar, Tensor
@@ -97,7 +98,7 @@ def illegal_view(tensor: Tensor, rank: int) -> bool:
     order = tensor.order
     if not order or rank >= len(order) or tensor.axes is None or any(axis == Scalar(1.0) for axis in tensor.axes):
         return False
-    return all(first + 1 != second for first, second in zip(order, order[1:], strict=False))
+    return all(first + 1 != second for first, second in pairwise(order))
 
 
 def scrambled(tensor: Tensor, target: Axes) -> str:

@@ -68,7 +68,8 @@ def is_mask(name: str) -> bool:
 
 
 def is_padding_mask(name: str) -> bool:
-    return _PADDING_MASK.fullmatch(name) is not None
+    """Whether a name stands for a mask over padded keys. That of the targets is implied by a causal mask."""
+    return _PADDING_MASK.fullmatch(name) is not None and not name.startswith(("tgt", "target", "query", "dec"))
 
 
 def is_position_bias(name: str) -> bool:

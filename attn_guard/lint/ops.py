@@ -437,8 +437,8 @@ FUNCTIONS = _table(
     ("normalize layer_norm rms_norm group_norm", normalize),
     ("dropout dropout_ alpha_dropout", dropout),
     (
-        "float half bfloat16 double to type type_as cpu cuda clone detach requires_grad_ nan_to_num nan_to_num_ bool int long "
-        "byte clamp clamp_ clip as_tensor asarray identity upcast",
+        "float half bfloat16 double to type type_as cpu cuda clone detach requires_grad_ nan_to_num nan_to_num_ bool "
+        "int long byte clamp clamp_ clip as_tensor asarray identity upcast",
         same,
     ),
     ("contiguous", contiguous),
@@ -454,7 +454,8 @@ FUNCTIONS = _table(
     ("unbind", unbind),
     ("cat concat concatenate", joined),
     (
-        "unsqueeze unsqueeze_ squeeze squeeze_ expand expand_as repeat repeat_interleave tile broadcast_to index_select",
+        "unsqueeze unsqueeze_ squeeze squeeze_ expand expand_as repeat repeat_interleave tile broadcast_to "
+        "index_select",
         expanded,
     ),
     ("gather roll flip narrow select view_as reshape_as pad movedim", reindexed),

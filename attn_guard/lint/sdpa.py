@@ -1,4 +1,4 @@
-"""Built-in attention: ``F.scaled_dot_product_attention`` and ``nn.MultiheadAttention``, and what True means in their masks."""
+"""``F.scaled_dot_product_attention`` and ``nn.MultiheadAttention``, and what True means in their masks."""
 
 from __future__ import annotations
 

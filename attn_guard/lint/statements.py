@@ -60,10 +60,11 @@ def _assign(frame: Frame, node: cst.Assign) -> None:
     for target in node.targets:
         frame.assign(target.target, value)
         frame.learn_axes(node.value, target.target)
+    name = node.targets[0].target if len(node.targets) == 1 else None
     step = last_step(value)
-    if len(node.targets) == 1 and isinstance(node.targets[0].target, cst.Name) and step and step.node is node.value:
-        if step.kind is StepKind.MASK and isinstance(value, Tensor):
-            frame.masked[node.targets[0].target.value] = (step, value.core)
+    is_new = step is not None and step.node is node.value and step.kind is StepKind.MASK
+    if isinstance(name, cst.Name) and isinstance(value, Tensor) and step and is_new:
+        frame.masked[name.value] = step, value.core
 
 
 def _expression(frame: Frame, node: cst.BaseExpression) -> None:

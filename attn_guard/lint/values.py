@@ -1,7 +1,7 @@
 """What an expression of attention code can stand for.
 
-The walk (`attn_guard.lint.trace`) gives every expression one of these values. `Unknown` is a value of its own: what comes
-from outside, or from an operation that is not understood, is unknown, and nothing is ever reported about it.
+The walk (`attn_guard.lint.trace`) gives every expression one of these values. `Unknown` is a value of its own: what
+comes from outside, or from an operation that is not understood, is unknown, and nothing is ever reported about it.
 """
 
 from __future__ import annotations

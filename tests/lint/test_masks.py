@@ -141,7 +141,8 @@ def test_thrown_away_mask_is_found(then: str) -> None:
 
 
 def test_scores_that_are_masked_in_place_after_the_softmax_are_found() -> None:
-    body = "scores = q @ k.mT * self.scale\nweights = scores.softmax(-1)\nscores.masked_fill_(mask == 0, -1e9)\nreturn weights @ v"
+    late = "weights = scores.softmax(-1)\nscores.masked_fill_(mask == 0, -1e9)"
+    body = f"scores = q @ k.mT * self.scale\n{late}\nreturn weights @ v"
     assert codes(forward(body)) == ["ATN202"]
 
 
@@ -247,6 +248,17 @@ def test_scores_filled_where_the_mask_keeps_are_found() -> None:
 def test_padding_mask_that_nobody_reads_is_found() -> None:
     source = attention().replace("mask=None)", "key_padding_mask=None)")
     assert codes(source) == ["ATN212"]
+
+
+def test_unread_mask_is_an_error_only_where_the_class_declares_it() -> None:
+    source = attention().replace("mask=None)", "key_padding_mask=None)")
+    declared = source.replace("class Attention", "@contract(masks={'key_padding_mask': 'ignore'})\nclass Attention")
+    assert [f.severity for f in lint_source(source, "a.py")] == [Severity.WARNING]
+    assert [f.severity for f in lint_source(declared, "a.py")] == [Severity.ERROR]
+
+
+def test_unread_padding_mask_of_the_targets_is_fine() -> None:
+    assert codes(attention().replace("mask=None)", "tgt_key_padding_mask=None)")) == []
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ import torch.nn as nn
 class Head(nn.Module):
     def __init__(self, n_embd, head_size):
         super().__init__()
-        self.q, self.k, self.v = nn.Linear(n_embd, head_size), nn.Linear(n_embd, head_size), nn.Linear(n_embd, head_size)
+        self.q, self.k, self.v = (nn.Linear(n_embd, head_size) for _ in range(3))
     def forward(self, x):
         B, T, C = x.shape
         return (self.q(x) @ self.k(x).transpose(-2, -1) * C ** -0.5).softmax(-1) @ self.v(x)
