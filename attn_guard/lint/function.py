@@ -98,7 +98,15 @@ class Function:
     def unchecked_heads(self) -> Iterator[Fault]:
         """Where a constructor first divides its width by its heads, if its class never checks the remainder."""
         if self.name == "__init__" and not any(_CHECKS_HEADS.search(cls.text) for cls in self.family):
-            yield from map(_fault, self.record.unchecked_heads[:1])
+            divisions = [event for event in self.record.unchecked_heads if self._divides_arguments(event.draft.node)]
+            yield from map(_fault, divisions[:1])
+
+    def _divides_arguments(self, node: cst.CSTNode) -> bool:
+        """Sizes that come from a config object may have been checked there."""
+        if not isinstance(node, cst.BinaryOperation):
+            return False
+        names_used = [side.value for side in (node.left, node.right) if isinstance(side, cst.Name)]
+        return len(names_used) == 2 and set(names_used) <= set(self.parameters)
 
     @property
     def unread_padding_masks(self) -> Iterator[tuple[str, Location]]:

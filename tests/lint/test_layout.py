@@ -135,6 +135,11 @@ def test_checked_division_by_heads_is_fine(check: str) -> None:
     assert codes(source, preview=True) == []
 
 
+def test_sizes_that_a_config_may_have_checked_are_fine() -> None:
+    source = UNCHECKED.replace("d_model // heads", "config.hidden_size // config.num_attention_heads")
+    assert codes(source, preview=True) == []
+
+
 def test_division_checked_in_a_base_class_of_the_file_is_fine() -> None:
     base = "class Base(object):\n    def check(self, d, heads):\n        assert d % heads == 0\n\n\n"
     source = UNCHECKED.replace("class Attention(nn.Module)", "class Attention(Base)")
