@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -168,7 +167,6 @@ def _suppressed(findings: Iterable[Finding], allowed: Mapping[str, str]) -> tupl
     return kept, silenced
 
 
-@lru_cache(maxsize=64)
 def _comments(path: str) -> Suppressions:
     try:
         return Suppressions.of(Path(path).read_text(encoding="utf-8"))

@@ -11,7 +11,6 @@ import pytest
 from attn_guard.errors import UsageError
 from attn_guard.lint.files import python_files
 from attn_guard.lint.prefilter import may_matter
-from attn_guard.lint.run import lint_paths
 from attn_guard.pytest_session.failure import FindingsRepr
 from attn_guard.pytest_session.payload import attach, payload
 
@@ -37,6 +36,8 @@ class LintItem(pytest.Item):
     found: Report | None = None
 
     def runtest(self) -> None:
+        from attn_guard.lint.run import lint_paths  # late: it brings the parser
+
         settings = self.settings
         report = lint_paths([self.path], select=settings.select, ignore=settings.ignore, preview=settings.preview)
         self.found = settings.apply(report)

@@ -8,6 +8,9 @@ import pytest
 
 from tests.pytest_plugin.conftest import Project
 
+# The outer run may have imported a module that pytest would rewrite.
+STRICT = ("-W", "error", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+
 MIXED = """\
 import random
 
@@ -130,7 +133,7 @@ def test_warnings_inside_a_probe_are_no_errors(
 
     monkeypatch.setattr(attn_guard.probe.check, "check", warning_check)
     project("fixed")
-    result = pytester.runpytest("--attn-guard", "-W", "error")
+    result = pytester.runpytest("--attn-guard", *STRICT)
     result.assert_outcomes(passed=2)
     result.stdout.no_fnmatch_line("note: *")
 
@@ -156,6 +159,6 @@ def test_compiled_function():
     call(torch.randn(2, 5, 22))
 """
     project("broken", test=test)
-    result = pytester.runpytest("--attn-guard", "-m", "not attn_guard", "-W", "error")
+    result = pytester.runpytest("--attn-guard", "-m", "not attn_guard", *STRICT)
     result.assert_outcomes(passed=2, deselected=1)
     result.stdout.fnmatch_lines(["note: OptimizedModule: compiled modules are not probed"])
