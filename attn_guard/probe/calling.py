@@ -102,6 +102,12 @@ class Sizes:
         return drawn.to(self.device)
 
 
+def original(module: nn.Module) -> nn.Module:
+    """The module that `torch.compile` wrapped; any other module itself."""
+    wrapped = getattr(module, "_orig_mod", None)
+    return wrapped if isinstance(wrapped, nn.Module) else module
+
+
 def given(args: Any, kwargs: Mapping[str, Any] | None, contract: Contract, module: nn.Module) -> Call:
     """The call that the user asked for."""
     positional = () if args is None else tuple(args) if isinstance(args, tuple | list) else (args,)

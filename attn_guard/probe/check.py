@@ -15,7 +15,7 @@ from attn_guard.errors import UsageError
 from attn_guard.findings import AttentionFault, Detector, Finding, Location, Report, Severity
 from attn_guard.gotchas.registry import Entry
 from attn_guard.gotchas.registry import select as select_gotchas
-from attn_guard.probe.calling import given
+from attn_guard.probe.calling import given, original
 from attn_guard.probe.causes import by_cause
 from attn_guard.probe.hygiene import device_and_dtype, one_thread, preserved
 from attn_guard.probe.replay import ReplayError
@@ -56,6 +56,7 @@ def check(
     """
     if not isinstance(module, nn.Module):
         raise UsageError(f"check() takes a torch.nn.Module, got {_article(module)}; build the module first")
+    module = original(module)
     gotchas = select_gotchas(select, ignore, preview=preview, detector=Detector.PROBE)
     declared = Contract(
         causal=causal,
@@ -82,6 +83,10 @@ def _report(
     seed: int,
 ) -> Report:
     title = type(module).__name__
+    if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+        return Report(
+            findings=(not_probed(title, ("a call: parameters on the meta device hold no numbers",)),), title=title
+        )
     if args is None and kwargs is None:
         seen, tried = find_call(module, declared, seed)
     else:

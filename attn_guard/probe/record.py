@@ -37,6 +37,7 @@ def record(
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(unfused())
+        stack.enter_context(_uncompiled())
         stack.enter_context(recorder.following_modules())
         stack.enter_context(recorder)
         try:
@@ -59,6 +60,16 @@ def unfused() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextmanager
+def _uncompiled() -> Iterator[None]:
+    """What `torch.compile` has wrapped runs as it is written, where the compiler is loaded and can be told so."""
+    if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    else:
+        yield
 
 
 class _OwnKernels(TorchFunctionMode):

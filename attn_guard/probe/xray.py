@@ -13,7 +13,7 @@ from attn_guard.contract import Contract, declared_contract
 from attn_guard.errors import UsageError
 from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
-from attn_guard.probe.calling import Call, given, suggested
+from attn_guard.probe.calling import Call, given, original, suggested
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
@@ -122,6 +122,7 @@ def xray(module: nn.Module, args: Any = None, kwargs: Mapping[str, Any] | None =
     """
     if not isinstance(module, nn.Module):
         raise UsageError(f"xray() takes a torch.nn.Module, got {type(module).__name__}")
+    module = original(module)
     with one_thread():
         return _seen(module, args, kwargs, declared_contract(module), seed)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import attn_guard
 from attn_guard.errors import UsageError
 from attn_guard.findings import Detector, Finding, Report, Severity
+from attn_guard.reference import MultiHeadAttention
 from tests.gotchas.twins import NAMES, build, marked_lines, source
 from tests.probe.modules import CAUSAL_STYLES, STYLES, Block, D, Decoder, FusedQkv, features, later, seeded
 from tests.probe.silent_modules import Core, Encoder, Parts
@@ -307,3 +308,18 @@ class TestMaskPromises:
 
         (found,) = failing(attn_guard.check(seeded(UpsideDown), causal=True))
         assert found.code == "ATN205"
+
+
+def test_a_module_on_the_meta_device_is_a_note() -> None:
+    report = attn_guard.check(MultiHeadAttention(64, 8).to("meta"))
+    assert [finding.code for finding in report] == ["ATN903"]
+    assert "meta device" in report.findings[0].notes[0]
+
+
+def test_a_compiled_module_is_probed_as_it_is_written() -> None:
+    attention = MultiHeadAttention(64, 8)
+    compiled = torch.compile(attention, backend="eager")
+    assert isinstance(compiled, nn.Module)
+    report = attn_guard.check(compiled, (torch.randn(2, 5, 64),), causal=True)
+    assert [finding.code for finding in report] == ["ATN214"]
+    assert report.findings[0].location.path.endswith("reference.py")
