@@ -64,11 +64,7 @@ class Contract:
         """This contract, completed by the promises of ``other`` where it makes none."""
         return replace(
             self,
-            **{
-                field.name: getattr(other, field.name)
-                for field in fields(self)
-                if getattr(self, field.name) is None
-            },
+            **{field.name: getattr(other, field.name) for field in fields(self) if getattr(self, field.name) is None},
         )
 
 
