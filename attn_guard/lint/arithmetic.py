@@ -213,12 +213,17 @@ def score(place: Place, query: Tensor, key: Tensor) -> Tensor:
     return Tensor(
         Role.SCORES,
         steps,
-        traced=query.traced and key.traced,
+        traced=query.traced and key.traced and _is_projected(query) == _is_projected(key),
         opaque=query.opaque or key.opaque,
         bounded=query.bounded or key.bounded,
         core=core,
         width=query.last,
     )
+
+
+def _is_projected(tensor: Tensor) -> bool:
+    """Bilinear attention projects one side only, and is not scaled by design (Luong et al. 2015)."""
+    return any(step.kind is StepKind.PROJECTION for step in tensor.steps)
 
 
 def _staged(steps: tuple[Draft, ...], stage: Stage) -> tuple[Draft, ...]:

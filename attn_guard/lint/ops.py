@@ -205,6 +205,10 @@ def unbind(call: Call) -> Value:
     value = call.arg(0, "input")
     if isinstance(value, Tensor):
         first = call.integer(1, "dim")
+        if first == -1 and value.steps and value.steps[-1].kind is StepKind.PROJECTION:
+            value = replace(
+                value, traced=False
+            )  # the features themselves are taken apart, so none are left to sum over
         item = layout.indexed(value) if first in (None, 0) else replace(value, axes=None, order=None)
         return Sequence((item,), endless=True)
     return Sequence((value,), endless=True)

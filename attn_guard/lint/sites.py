@@ -75,6 +75,8 @@ def scale_of(value: Tensor) -> Factor | None:
     for step in scales:
         assert step.factor is not None
         product = product.times(step.factor)
+    if product == Scalar() and value.width == Scalar():
+        return Factor(size=Size.HEAD_DIM, power=-0.5)
     if product == Scalar():
         return None if _has_position_bias(value) else ONE
     return _judged(product, value)

@@ -189,6 +189,35 @@ def test_declared_scale_is_respected() -> None:
     assert codes(source) == []
 
 
+def test_bilinear_attention_which_projects_one_side_only_is_left_alone() -> None:
+    source = """
+import torch
+import torch.nn as nn
+class Luong(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.W = nn.Linear(d, d)
+    def forward(self, query, y):
+        return torch.softmax(torch.bmm(query, self.W(y).transpose(2, 1)), dim=2) @ y
+"""
+    assert codes(source) == []
+
+
+@pytest.mark.parametrize("split", ["self.qkv(x).unbind(-1)", "self.qkv(x).chunk(3, dim=-1)"])
+def test_queries_and_keys_of_one_feature_need_no_scale(split: str) -> None:
+    source = f"""
+import torch.nn as nn
+class Scalars(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(1, 3)
+    def forward(self, x):
+        q, k, v = {split}
+        return (q @ k.transpose(-1, -2)).softmax(dim=-1) @ v
+"""
+    assert codes(source) == []
+
+
 @pytest.mark.parametrize(
     "core",
     [
