@@ -7,11 +7,12 @@ not called again, so that every operation lines up with its recording.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from attn_guard.probe.tape import Op, Ref, Tape
 
@@ -25,12 +26,16 @@ class Replay:
 
     >>> replay = Replay(tape, sources=[x], targets=[scores])
     >>> replay({x: changed})[scores]
+
+    With ``double``, everything is computed in float64, whatever the dtype of the recording: a second opinion where a
+    difference may be rounding.
     """
 
-    def __init__(self, tape: Tape, sources: Collection[int], targets: Collection[int]) -> None:
+    def __init__(self, tape: Tape, sources: Collection[int], targets: Collection[int], *, double: bool = False) -> None:
         self.tape = tape
         self.targets = tuple(targets)
-        self._plan = [_Instruction(op) for op in _needed(tape, set(sources), set(targets))]
+        self._recorded: Sequence[Tensor] = _Doubled(tape.values) if double else tape.values
+        self._plan = [_Instruction(op, double=double) for op in _needed(tape, set(sources), set(targets))]
 
     def __call__(self, changed: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Target → its value when the ``changed`` values take the place of the recorded ones.
@@ -41,10 +46,28 @@ class Replay:
         with torch.no_grad():
             for instruction in self._plan:
                 try:
-                    instruction.run(values, self.tape.values)
+                    instruction.run(values, self._recorded)
                 except Exception as error:
                     raise ReplayError(f"{instruction.op.name}: {error}") from error
-        return {target: values.get(target, self.tape.values[target]) for target in self.targets}
+        return {target: values[target] if target in values else self._recorded[target] for target in self.targets}
+
+
+class _Doubled(Sequence[Tensor]):
+    """Recorded values in float64."""
+
+    def __init__(self, values: list[Tensor]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: Any) -> Any:
+        value = self._values[index]
+        return value.double() if value.is_floating_point() else value
+
+
+def _in_double(arguments: Any) -> Any:
+    return tree_map_only(torch.dtype, lambda dtype: torch.float64 if dtype.is_floating_point else dtype, arguments)
 
 
 def _needed(tape: Tape, sources: set[int], targets: set[int]) -> list[Op]:
@@ -65,15 +88,16 @@ def _needed(tape: Tape, sources: set[int], targets: set[int]) -> list[Op]:
 class _Instruction:
     """An operation made ready to run on other values: its arguments as a flat list with the places of its inputs."""
 
-    def __init__(self, op: Op) -> None:
-        self.op = op
+    def __init__(self, op: Op, *, double: bool = False) -> None:
+        self.op = op if not double else replace(op, args=_in_double(op.args), kwargs=_in_double(op.kwargs))
+        op = self.op
         self._structure: TreeSpec | None = None
         self._flat: list[Any] = list(op.args)
         if sum(isinstance(argument, Ref) for argument in op.args) < _count_refs((op.args, op.kwargs)):
             self._flat, self._structure = tree_flatten((op.args, op.kwargs))
         self._inputs = [(place, leaf.index) for place, leaf in enumerate(self._flat) if isinstance(leaf, Ref)]
 
-    def run(self, values: dict[int, Tensor], recorded: list[Tensor]) -> None:
+    def run(self, values: dict[int, Tensor], recorded: Sequence[Tensor]) -> None:
         """Adds the operation's outputs to ``values``."""
         op, flat = self.op, list(self._flat)
         for place, index in self._inputs:

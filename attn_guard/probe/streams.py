@@ -13,8 +13,12 @@ from torch import Tensor
 from attn_guard.probe.flow import LAYOUT
 from attn_guard.probe.influence import Influence, sample
 from attn_guard.probe.origins import Rows, rows_of
-from attn_guard.probe.replay import Replay
+from attn_guard.probe.replay import Replay, ReplayError
 from attn_guard.probe.tape import Op, Tape, same
+
+# Multiples of a dtype's epsilon, or of an output's largest number, below which a difference may be rounding.
+SINGLE_ROUNDING = 1e3
+DOUBLE_ROUNDING = 1e-10
 
 # Names of inputs that are query, key or value of one self-attention; they move together.
 _OWN_PARTS = frozenset("query key value q k v queries keys values query_states key_states value_states".split())
@@ -121,15 +125,37 @@ class Streams:
         return tuple(s for s in self.all if s.name in _OWN_PARTS and s.leading == self.main.leading)
 
     def touched(self, streams: Sequence[Stream], groups: Sequence[Tensor], output: int) -> Iterator[Tensor]:
-        """For each group of input rows: the rows of an output that change with them."""
-        assert self.main is not None
+        """For each group of input rows: the rows of an output that change with them.
+
+        A difference so small that it may be rounding counts only if it is there in float64 as well.
+        """
         rows = [stream.rows for stream in streams]
         replay = Replay(self.tape, [part.value for part in rows], [output])
         base = replay({part.value: self.tape.values[part.value].clone() for part in rows})[output]
         generator = torch.Generator().manual_seed(self.seed)
         for group in groups:
-            again = replay({part.value: part.changed(group, generator) for part in rows})[output]
-            yield (~same(again, base)).flatten(len(self.main.leading)).any(dim=-1).flatten().cpu()
+            changed = {part.value: part.changed(group, generator) for part in rows}
+            again = replay(changed)[output]
+            touched = self._by_row(~same(again, base))
+            doubtful = touched & ~self._by_row(_is_clear(again, base))
+            if doubtful.any():
+                touched &= ~doubtful | self._touched_in_double(changed, output)
+            yield touched.cpu()
+
+    def _by_row(self, cells: Tensor) -> Tensor:
+        assert self.main is not None
+        return cells.flatten(len(self.main.leading)).any(dim=-1).flatten()
+
+    def _touched_in_double(self, changed: dict[int, Tensor], output: int) -> Tensor:
+        """The rows of an output that change in float64 by more than its rounding; none where float64 is not
+        supported."""
+        replay = Replay(self.tape, list(changed), [output], double=True)
+        try:
+            base = replay({value: self.tape.values[value].double() for value in changed})[output]
+            again = replay({value: tensor.double() for value, tensor in changed.items()})[output]
+        except ReplayError:
+            return self._by_row(torch.zeros_like(self.tape.values[output], dtype=torch.bool))
+        return self._by_row((again - base).abs() > DOUBLE_ROUNDING * _spread(base))
 
     def first_leak(self) -> Op | None:
         """The first operation at which an earlier position changes with the last one."""
@@ -149,6 +175,18 @@ class Streams:
             if (positions[touched] < positions.max()).any():
                 return op
         return None
+
+
+def _is_clear(again: Tensor, base: Tensor) -> Tensor:
+    """Cells that differ by more than rounding can add up to."""
+    difference = (again - base).abs().float()
+    rounding = SINGLE_ROUNDING * torch.finfo(base.dtype).eps * _spread(base) if base.is_floating_point() else 0.0
+    return ~same(again, base) & ~(difference <= rounding)
+
+
+def _spread(value: Tensor) -> float:
+    finite = value[value.isfinite()].float() if value.is_floating_point() else value.float()
+    return float(finite.abs().max()) if finite.numel() else 1.0
 
 
 def _is_tokens(value: Tensor, name: str) -> bool:
