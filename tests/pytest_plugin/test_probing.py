@@ -185,3 +185,34 @@ def test_sound_but_for_one_code(attn_guard):
     result = pytester.runpytest()
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*error[[]ATN101[]] missing-scale*"])
+
+
+def test_long_sequences_are_cut_where_the_module_allows_it(pytester: pytest.Pytester, project: Project) -> None:
+    project("broken", test=TEST.replace("2, 5, 22", "2, 300, 22"))
+    result = pytester.runpytest(*TESTS_ONLY)
+    result.stdout.fnmatch_lines(["*reproduce: Attention(float32[[]2, 13, 22[]])*"])
+
+
+def test_a_module_of_one_length_is_probed_at_that_length(pytester: pytest.Pytester, project: Project) -> None:
+    fixed_length = """\
+import torch
+from torch import nn
+from model import build
+
+
+class FixedLength(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.positions = nn.Parameter(torch.randn(30, 22))
+        self.attention = build()
+
+    def forward(self, x):
+        return self.attention(x + self.positions)
+
+
+def test_forward():
+    FixedLength()(torch.randn(2, 30, 22))
+"""
+    project("broken", test=fixed_length)
+    result = pytester.runpytest(*TESTS_ONLY)
+    result.stdout.fnmatch_lines(["*reproduce: FixedLength(float32[[]2, 30, 22[]])*"])

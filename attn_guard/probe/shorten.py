@@ -1,0 +1,49 @@
+"""Cuts long sequences out of observed inputs: a probe repeats a run once per position, and mistakes show on short ones.
+
+Which axes are time is read off the inputs themselves: the second axis of (B, T) ids and masks, the first two of (B,
+T, D) features. Every axis of such a size is cut alike, so that masks (B, H, T, T) still fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+LONG = 24  # axes up to this size are left alone
+SHORT = (13, 11, 7)  # primes, so that lengths of different inputs do not coincide
+
+Inputs = tuple[tuple[Any, ...], Mapping[str, Any]]
+
+
+def shortened(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
+    """The inputs with their long axes cut to a few positions; None if there is nothing to cut.
+
+    One tensor that is given twice stays one tensor.
+    """
+    tensors = [leaf for leaf in tree_leaves((args, dict(kwargs))) if isinstance(leaf, Tensor)]
+    sizes = dict.fromkeys(size for tensor in tensors for size in _times(tensor) if size > LONG)
+    if not sizes:
+        return None
+    lengths = {size: SHORT[min(position, len(SHORT) - 1)] for position, size in enumerate(sizes)}
+    done = {id(tensor): _cut(tensor, lengths) for tensor in tensors}
+    short_args, short_kwargs = tree_map_only(Tensor, lambda tensor: done[id(tensor)], (args, dict(kwargs)))
+    return short_args, short_kwargs
+
+
+def _times(tensor: Tensor) -> Iterator[int]:
+    """The sizes of the axes that may be time."""
+    if tensor.dim() == 2 and not tensor.is_floating_point():
+        yield from tensor.shape
+    elif tensor.dim() == 3:
+        yield from tensor.shape[:2]
+
+
+def _cut(tensor: Tensor, lengths: Mapping[int, int]) -> Tensor:
+    features = tensor.dim() - 1 if tensor.is_floating_point() and tensor.dim() == 3 else None
+    for axis, size in enumerate(tensor.shape):
+        if size in lengths and axis != features and not (tensor.dim() == 1 and tensor.is_floating_point()):
+            tensor = tensor.narrow(axis, 0, lengths[size])
+    return tensor.clone()
