@@ -15,7 +15,7 @@ from attn_guard.errors import UsageError
 from attn_guard.findings import AttentionFault, Detector, Finding, Location, Report, Severity
 from attn_guard.gotchas.registry import Entry
 from attn_guard.gotchas.registry import select as select_gotchas
-from attn_guard.probe.calling import given, original
+from attn_guard.probe.calling import Call, given, original
 from attn_guard.probe.causes import by_cause
 from attn_guard.probe.hygiene import device_and_dtype, one_thread, preserved
 from attn_guard.probe.replay import ReplayError
@@ -46,8 +46,8 @@ def check(
     """Run a module on small inputs and report the mistakes in its attention.
 
     ``args`` is a tuple of positional arguments (or a single tensor) and ``kwargs`` the keyword arguments to call it
-    with; without either, the module is called as its signature and parameters suggest. The promises (``causal`` …
-    ``cache``) are those of `Contract`.
+    with; without either, the module is called as its signature and parameters suggest. Of long sequences only the
+    beginning is looked at, where the module takes it. The promises (``causal`` … ``cache``) are those of `Contract`.
     The module runs in evaluation mode; its parameters, buffers, attributes, mode and all random streams are left as
     they were.
 
@@ -90,8 +90,7 @@ def _report(
     if args is None and kwargs is None:
         seen, tried = find_call(module, declared, seed)
     else:
-        with preserved(module, seed):
-            seen = look(module, given(args, kwargs, declared, module), declared, seed)
+        seen = _given(module, given(args, kwargs, declared, module), declared, seed)
         tried = [f"{seen.call}: {type(seen.tape.failure).__name__}: {seen.tape.failure}"] if seen.tape.failure else []
     if seen is None:
         return Report(findings=(not_probed(title, ("forward takes nothing that could be filled in",)),), title=title)
@@ -109,6 +108,18 @@ def _report(
         title=title,
         suppressed=tuple(silenced),
     )
+
+
+def _given(module: nn.Module, call: Call, declared: Contract, seed: int) -> XRay:
+    """A given call, recorded; on short sequences where the module takes them and shows its attention on them."""
+    for attempt in (call.shortened(), call):
+        if attempt is None:
+            continue
+        with preserved(module, seed):
+            seen = look(module, attempt, declared, seed)
+        if seen.sites and seen.tape.failure is None:
+            break
+    return seen
 
 
 def _sites(seen: XRay) -> tuple[Site, ...]:

@@ -21,8 +21,11 @@ from attn_guard.probe.tape import same
 NONE = -1
 SEVERAL = -2
 
-# Of more positions than this, a sample is changed.
+# Of more positions than this, a sample is changed; of fewer, where all replays together would compute more numbers
+# than this.
 MOST_POSITIONS = 64
+FEWEST_POSITIONS = 4
+MOST_NUMBERS = 30_000_000
 
 # Operations after which a position's numbers are still found in rows of their own, or are moved as whole rows.
 _ELEMENTWISE = frozenset("neg neg_ mean pow sqrt clamp_min tanh relu gelu silu".split())
@@ -133,7 +136,7 @@ class Influence:
         keys, values = self.key_origin.rows, self.value_origin.rows
         parts = [keys, values] if values.value != keys.value and len(values) == len(keys) else [keys]
         target = self.trace.context.output
-        groups = sample(_groups(rows))
+        groups = sample(_groups(rows), self.trace.flow.tape.values[self.trace.scores.output].numel())
         shape = stacked(self.trace.flow.tape.values[target]).shape
         if shape[0] != rows.shape[0]:
             return None
@@ -274,11 +277,13 @@ def _decoded(touched: Tensor) -> Tensor:
     return torch.where((without | having).any(dim=0), number, NONE)
 
 
-def sample(groups: list[Tensor]) -> list[Tensor]:
-    """At most `MOST_POSITIONS` of the groups, evenly spread, the first and last among them."""
-    if len(groups) <= MOST_POSITIONS:
+def sample(groups: list[Tensor], numbers: int) -> list[Tensor]:
+    """Groups to change, evenly spread, the first and last among them; the fewer, the more ``numbers`` each replay
+    computes."""
+    most = max(FEWEST_POSITIONS, min(MOST_POSITIONS, MOST_NUMBERS // max(1, numbers)))
+    if len(groups) <= most:
         return groups
-    chosen = torch.linspace(0, len(groups) - 1, MOST_POSITIONS).round().long().tolist()
+    chosen = torch.linspace(0, len(groups) - 1, most).round().long().tolist()
     return [groups[index] for index in chosen]
 
 

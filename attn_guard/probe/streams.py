@@ -111,7 +111,8 @@ class Streams:
         positions = self.main.positions
         time = self.main.leading[self.main.time_axis]
         found = torch.zeros(time, time, dtype=torch.bool)
-        groups = sample([(positions == position).nonzero().flatten() for position in range(time)])
+        numbers = sum(value.numel() for value in self.tape.values)
+        groups = sample([(positions == position).nonzero().flatten() for position in range(time)], numbers)
         for group, touched in zip(groups, self.touched(self._together, groups, self.output), strict=True):
             found[positions[touched], positions[group[0]]] = True
         return found
@@ -163,7 +164,7 @@ class Streams:
             return None
         positions, depth = self.main.positions, len(self.main.leading)
         last = (positions == positions.max()).nonzero().flatten()
-        shapes = ((op, tuple(self.tape.values[op.output].shape)) for op in self.tape.ops)
+        shapes = ((op, tuple(self.tape.values[op.output].shape)) for op in self.tape.ops if op.outputs)
         shaped = [op for op, shape in shapes if shape[:depth] == self.main.leading and len(shape) > depth]
         rows = [stream.rows for stream in self._together]
         generator = torch.Generator().manual_seed(self.seed)
