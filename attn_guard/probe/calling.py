@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from attn_guard.contract import Contract, MaskMeaning
 from attn_guard.probe.hygiene import device_and_dtype
@@ -31,10 +31,6 @@ WIDTHS = (
     "d_in",
 )
 HEADS = ("num_heads", "heads", "n_heads", "n_head", "nhead", "num_attention_heads", "h")
-# Sequences longer than this are cut to the second number: what holds for long ones shows in short ones.
-LONG = 64
-SHORT = 29
-
 MEMORY = (
     "memory",
     "context",
@@ -76,26 +72,6 @@ class Call:
         if position < len(self.args):
             return replace(self, args=(*self.args[:position], value, *self.args[position + 1 :]))
         return replace(self, kwargs={**self.kwargs, name: value})
-
-    def shortened(self) -> Call | None:
-        """The same call on the beginning of its sequences; None where they are short already.
-
-        The length is that of the first tensor; every axis of that size is cut, so that square masks stay square.
-        """
-        tensors = _tensors((self.args, self.kwargs))
-        length = tensors[0].shape[1 if self.batch_first else 0] if tensors and tensors[0].dim() >= 2 else 0
-        if length <= LONG:
-            return None
-        cut: dict[int, Tensor] = {}
-
-        def shorten(tensor: Tensor) -> Tensor:
-            if id(tensor) not in cut:
-                places = tuple(slice(SHORT) if size == length else slice(None) for size in tensor.shape)
-                cut[id(tensor)] = tensor[places].contiguous()
-            return cut[id(tensor)]
-
-        args, kwargs = tree_map_only(Tensor, shorten, (self.args, self.kwargs))
-        return replace(self, args=args, kwargs=kwargs, how=f"{self.how}, the first {SHORT} of {length} positions")
 
     def __str__(self) -> str:
         parts = [_shown(value) for value in self.args]

@@ -19,6 +19,7 @@ from attn_guard.probe.calling import Call, given, original
 from attn_guard.probe.causes import by_cause
 from attn_guard.probe.hygiene import device_and_dtype, one_thread, preserved
 from attn_guard.probe.replay import ReplayError
+from attn_guard.probe.shorten import shortened
 from attn_guard.probe.xray import XRay, find_call, look
 from attn_guard.suppressions import Suppressions
 
@@ -112,9 +113,9 @@ def _report(
 
 def _given(module: nn.Module, call: Call, declared: Contract, seed: int) -> XRay:
     """A given call, recorded; on short sequences where the module takes them and shows its attention on them."""
-    for attempt in (call.shortened(), call):
-        if attempt is None:
-            continue
+    short = shortened(call.args, call.kwargs)
+    attempts = [call] if short is None else [replace(call, args=short[0], kwargs=dict(short[1])), call]
+    for attempt in attempts:
         with preserved(module, seed):
             seen = look(module, attempt, declared, seed)
         if seen.sites and seen.tape.failure is None:

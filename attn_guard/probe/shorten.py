@@ -1,4 +1,4 @@
-"""Cuts long sequences out of observed inputs: a probe repeats a run once per position, and mistakes show on short ones.
+"""Cuts long sequences out of given inputs: a probe repeats a run once per position, and mistakes show on short ones.
 
 Which axes are time is read off the inputs themselves: the second axis of (B, T) ids and masks, the first two of (B,
 T, D) features. Every axis of such a size is cut alike, so that masks (B, H, T, T) still fit.

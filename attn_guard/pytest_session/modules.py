@@ -16,7 +16,6 @@ from attn_guard.pytest_session.promises import promises
 
 if TYPE_CHECKING:
     from attn_guard.config import Config
-    from attn_guard.findings import Report
     from attn_guard.probe.observe import Observation, Observer
 
 FAILED = pytest.StashKey[bool]()
@@ -86,28 +85,18 @@ class Modules:
         self.observer.install(repr(sorted(said.items())) if said else "")
 
     def _probe(self, seen: Observation, item: pytest.Item) -> Payload:
+        from attn_guard.probe.check import check
+
         start = time.perf_counter()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                report = self._report(seen, self._options(item))
+                report = check(seen.module, seen.args, seen.kwargs, **self._options(item))
         except Exception as error:
             if seen.raised:
                 return payload("probe", seen.name)
             return payload("probe", seen.name, note=f"{seen.name}: probe failed: {type(error).__name__}: {error}")
         return payload("probe", seen.name, self.settings.apply(report), seconds=time.perf_counter() - start)
-
-    def _report(self, seen: Observation, options: dict[str, Any]) -> Report:
-        """What `check` says about a call with its long sequences cut; with all of it where it cannot be cut."""
-        from attn_guard.probe.check import check
-        from attn_guard.probe.shorten import shortened
-
-        short = None if seen.raised else shortened(seen.args, seen.kwargs)
-        if short is not None:
-            report = check(seen.module, short[0], short[1], **options)
-            if "ATN903" not in report.codes:
-                return report
-        return check(seen.module, seen.args, seen.kwargs, **options)
 
     def _options(self, item: pytest.Item) -> dict[str, Any]:
         said = promises(item)

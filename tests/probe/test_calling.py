@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import attn_guard
 from attn_guard.anatomy import Size
 from attn_guard.contract import Contract
-from attn_guard.probe.calling import Call, as_mask, bound, given, heads_of, is_batch_first, known_meaning, suggested
+from attn_guard.probe.calling import as_mask, bound, given, heads_of, is_batch_first, known_meaning, suggested
 from tests.probe.modules import HEAD_DIM, CrossAttention, D, Decoder, FusedQkv, H, features, seeded
 from tests.probe.silent_modules import Encoder, ImageHeads, Parts, PixelAttention
 
@@ -300,22 +300,6 @@ class TestImages:
         report = attn_guard.check(module, torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(0)))
         assert list(report) == [], str(report)
         assert len(report.sites) == 1
-
-
-def test_long_sequences_are_cut_with_their_masks_and_stay_one_tensor() -> None:
-    x, mask = torch.randn(2, 100, 14), torch.ones(100, 100, dtype=torch.bool)
-    call = Call((x, x), {"mask": mask, "scale": 2.0}, "as given").shortened()
-    assert call is not None
-    first, second = call.args
-    assert first is second
-    assert torch.equal(first, x[:, :29])
-    assert call.kwargs["mask"].shape == (29, 29)
-    assert call.kwargs["scale"] == 2.0
-    assert "the first 29 of 100 positions" in call.how
-
-
-def test_short_sequences_are_left_alone() -> None:
-    assert Call((torch.randn(2, 64, 14),), {}, "as given").shortened() is None
 
 
 def test_a_module_that_takes_one_length_only_is_checked_on_that() -> None:
