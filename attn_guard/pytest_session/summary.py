@@ -16,6 +16,7 @@ from attn_guard.report.style import counted
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
+SHOWN = 4  # sites of one class that are listed
 _SUFFIX = re.compile(r"::attn-guard\[[^\[\]]*\]$")
 
 
@@ -97,11 +98,16 @@ class Summary:
         probed = f"{counted(len(attending), 'module')}, {counted(sites, 'attention site')}"
         yield f"probed {probed} in {self.seconds:.1f} s{rest}"
         for name, module in sorted(attending.items()):
-            places = ", ".join(site for site in module.sites if site)
-            yield f"  {name}{': ' if places else ''}{places} (first in {module.test})"
+            yield f"  {name}{_places(module)} (first in {module.test})"
         if self.codes:
             yield "found " + ", ".join(f"{code}: {count}" for code, count in sorted(self.codes.items()))
         yield from (f"note: {note}" for note in self.notes)
+
+
+def _places(module: Module) -> str:
+    named = [site for site in module.sites if site]
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return f": {', '.join(named[:SHOWN])}{more}" if named else ""
 
 
 class Module:
