@@ -159,6 +159,6 @@ def test_compiled_function():
     call(torch.randn(2, 5, 22))
 """
     project("broken", test=test)
-    result = pytester.runpytest("--attn-guard", "-m", "not attn_guard", *STRICT)
+    result = pytester.runpytest_subprocess("--attn-guard", "-m", "not attn_guard", *STRICT)
     result.assert_outcomes(passed=2, deselected=1)
     result.stdout.fnmatch_lines(["note: OptimizedModule: compiled modules are not probed"])
