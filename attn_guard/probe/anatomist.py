@@ -15,6 +15,7 @@ from attn_guard.probe.blame import merge_of, split_of
 from attn_guard.probe.flow import Flow, Projection, stacked
 from attn_guard.probe.influence import Influence
 from attn_guard.probe.masks import Mask, is_dropout, is_norm, mask, multiplier
+from attn_guard.probe.origins import Origin
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
 
@@ -236,13 +237,14 @@ class Anatomy:
             yield replace(self._mask_step(stage, dropped.op, dropped), used=False)
 
     def _way_steps(self, stage: Stage, projection: Projection | None, operand: int) -> Iterator[Step]:
-        source = getattr(self.influence, f"{stage}_origin").rows.value
+        origin: Origin = getattr(self.influence, f"{stage}_origin")
+        source = origin.rows.value
         if projection is not None:
             yield self._step(StepKind.PROJECTION, stage, projection.op)
         flow = self.trace.flow
         scrambled = self.influence.scrambled_split
         wrong = scrambled[1] if scrambled and scrambled[0] == stage else ""
-        split = split_of(self.trace, projection, operand, scrambled=bool(wrong))
+        split = split_of(self.trace, origin, projection, operand, scrambled=bool(wrong))
         if split is not None:
             yield replace(self._step(StepKind.SPLIT, stage, split), scrambles=wrong)
         if any(is_norm(op) for op in flow.between(source, operand)):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attn_guard.probe.flow import Projection, moves_only
 from attn_guard.probe.influence import Influence
-from attn_guard.probe.origins import origin
+from attn_guard.probe.origins import Origin
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
@@ -15,13 +15,14 @@ from attn_guard.probe.tape import Op
 _RESHAPES = frozenset("view _unsafe_view reshape _reshape_alias flatten unflatten".split())
 
 
-def split_of(trace: Trace, projection: Projection | None, operand: int, *, scrambled: bool) -> Op | None:
+def split_of(
+    trace: Trace, source: Origin, projection: Projection | None, operand: int, *, scrambled: bool
+) -> Op | None:
     """The operation that splits a projection's result into heads: the first that reshapes it, other than the
     projection's own line.
 
     Of a scrambled split, the first after which the positions no longer lie along axes.
     """
-    source = origin(trace.flow, operand, projection)
     own = projection.op.place if projection is not None else None
     path = trace.flow.chain(source.rows.value, operand)
     reshapes = [op for op in path if op.name in _RESHAPES and op.place != own]

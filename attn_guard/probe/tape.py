@@ -132,9 +132,6 @@ class Tape:
     def is_parameter(self, value: int) -> bool:
         return self.leaves.get(value, "").startswith("parameter")
 
-    def is_input(self, value: int) -> bool:
-        return self.leaves.get(value, "").startswith("input")
-
     def inputs(self) -> dict[str, int]:
         """Name of each tensor that the module was called with → its value."""
         return {name.removeprefix("input "): value for value, name in self.leaves.items() if name.startswith("input")}
