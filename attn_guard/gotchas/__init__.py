@@ -11,7 +11,8 @@ A gotcha file has a docstring (its documentation page), a constant ``GOTCHA`` an
     what only a run can show (`attn_guard.probe.xray.XRay`).
 
 Each yields `Finding`s, made with ``GOTCHA.at(...)``. Adding a gotcha is adding such a file, and its broken and
-fixed twin in ``examples/``; `attn_guard.gotchas.registry` finds it and refuses one that is incomplete.
+fixed twin in ``examples/``; `attn_guard.gotchas.registry` finds it and refuses one that is incomplete. A twin has a
+function ``build()`` that gives its module and, where the call matters, ``inputs()`` that gives its (args, kwargs).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Gotcha:
     """One mistake in attention code.
 
     ``summary`` is the default message of its findings and ``fix`` their default help line. ``preview`` names
-    the detectors that only run with ``--preview`` because their precision is not proven yet.
+    the detectors that only run with ``--preview`` because their precision is not proven yet. ``explains`` are the codes
+    of what this mistake can bring about: where the probe finds both, they become its consequences.
     """
 
     code: str
@@ -41,6 +43,7 @@ class Gotcha:
     fix: str
     severity: Severity = Severity.ERROR
     preview: tuple[Detector, ...] = ()
+    explains: tuple[str, ...] = ()
 
     def at(
         self,

@@ -42,6 +42,7 @@ GOTCHA = Gotcha(
     name="mask-after-softmax",
     summary="mask applied after the softmax; rows no longer sum to 1",
     fix="fill the scores with -inf where the mask blocks, before the softmax",
+    explains=("ATN203", "ATN212", "ATN214"),
 )
 
 

@@ -42,6 +42,7 @@ GOTCHA = Gotcha(
     name="mask-without-effect",
     summary="result of the mask is thrown away; no key is blocked",
     fix="keep the result: scores = scores.masked_fill(...)",
+    explains=("ATN203", "ATN212", "ATN214"),
 )
 
 

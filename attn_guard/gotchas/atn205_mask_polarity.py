@@ -51,6 +51,7 @@ GOTCHA = Gotcha(
     name="mask-polarity",
     summary="mask is upside down: it blocks what should be seen and keeps what should be hidden",
     fix="invert the mask: ~mask",
+    explains=("ATN212", "ATN214"),
 )
 
 

@@ -44,6 +44,7 @@ GOTCHA = Gotcha(
     summary="width does not divide by the number of heads",
     fix="raise in the constructor if d_model % heads is not 0",
     preview=(Detector.LINT,),
+    explains=("ATN302",),
 )
 
 

@@ -42,6 +42,7 @@ GOTCHA = Gotcha(
     name="head-merge",
     summary="heads are merged across positions; each row mixes several positions",
     fix="transpose(1, 2) back to (batch, time, heads, head_dim) before the reshape",
+    explains=("ATN212", "ATN214"),
 )
 
 

@@ -1,4 +1,7 @@
-"""One fault, one finding: what follows from another finding is listed under it as its consequence."""
+"""One fault, one finding: what follows from another finding is listed under it as its consequence.
+
+Each gotcha says what it can bring about (`Gotcha.explains`); the cause nearest to the operation wins.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from attn_guard.findings import Finding, Severity
-
-# Code → the codes of what it can bring about. The cause nearest to the operation wins.
-EXPLAINS: dict[str, frozenset[str]] = {
-    "ATN201": frozenset({"ATN203", "ATN212", "ATN214"}),
-    "ATN202": frozenset({"ATN203", "ATN212", "ATN214"}),
-    "ATN203": frozenset({"ATN212", "ATN214"}),
-    "ATN205": frozenset({"ATN212", "ATN214"}),
-    "ATN301": frozenset({"ATN302"}),
-    "ATN303": frozenset({"ATN102", "ATN203", "ATN205", "ATN212", "ATN214", "ATN304"}),
-    "ATN304": frozenset({"ATN212", "ATN214"}),
-}
+from attn_guard.gotchas.registry import entries
 
 
 def by_cause(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -57,7 +50,8 @@ def _weight(finding: Finding) -> tuple[bool, bool, int]:
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
-    return finding.code in EXPLAINS.get(cause.code, frozenset())
+    entry = entries().get(cause.code)
+    return entry is not None and finding.code in entry.gotcha.explains
 
 
 def _with_consequences(cause: Finding, findings: Sequence[Finding]) -> Finding:
