@@ -14,6 +14,7 @@ from attn_guard.lint import lint
 
 if TYPE_CHECKING:
     from attn_guard import reference as reference
+    from attn_guard import strategies as strategies
     from attn_guard.findings import AttentionFault as AttentionFault
     from attn_guard.findings import Finding as Finding
     from attn_guard.findings import Report as Report
@@ -34,6 +35,7 @@ _HOMES = {
     "check": "attn_guard.probe.check",
     "guard": "attn_guard.probe.guard",
     "reference": "attn_guard",
+    "strategies": "attn_guard",
     "xray": "attn_guard.probe.xray",
 }
 
@@ -50,6 +52,7 @@ __all__ = [
     "guard",
     "lint",
     "reference",
+    "strategies",
     "xray",
 ]
 
