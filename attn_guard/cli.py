@@ -79,6 +79,7 @@ def _add_check(commands: Any) -> None:
     _add_target(check)
     flag = argparse.BooleanOptionalAction
     check.add_argument("--causal", action=flag, help="each output depends on no later input")
+    check.add_argument("--cross", action=flag, help="queries come from one input, keys and values from another")
     check.add_argument("--batch-first", action=flag, help="inputs are (batch, time, features)")
     check.add_argument("--scale", type=float, help="the factor on the scores, if not 1/sqrt(head_dim)")
     check.add_argument(
@@ -89,7 +90,19 @@ def _add_check(commands: Any) -> None:
         metavar="NAME=MEANING",
         help=f"what True means in a mask argument: {', '.join(MASK_MEANINGS)}; may be repeated",
     )
+    check.add_argument("--window", type=int, metavar="N", help="how many positions a query sees, itself included")
+    check.add_argument("--segments", metavar="NAME", help="the argument that holds document ids")
+    check.add_argument("--padding-side", choices=("left", "right"), help="on which side batches are padded")
+    check.add_argument("--positions", action=flag, help="the module knows the order of its inputs")
+    check.add_argument("--cache", metavar="NAME", help="the argument that holds past keys and values")
     check.add_argument("--seed", type=int, default=0, help="of the inputs that are made up (default: 0)")
+    check.add_argument(
+        "--fuzz",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also try N other sizes, equal ones among them; needs hypothesis",
+    )
     _add_selection(check)
     check.set_defaults(run=_check)
 
@@ -141,6 +154,10 @@ def _lint(options: argparse.Namespace) -> int:
     return CLEAN if options.exit_zero or report.ok else FOUND
 
 
+# The options of `check` that are promises under the same name (`Contract`).
+_PROMISES = ("causal", "cross", "scale", "window", "segments", "batch_first", "padding_side", "positions", "cache")
+
+
 def _check(options: argparse.Namespace) -> int:
     config = _config(options)
     with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints is no part of the report
@@ -151,14 +168,13 @@ def _check(options: argparse.Namespace) -> int:
 
         report = check(
             module,
-            causal=options.causal,
             masks=dict(options.mask) or None,
-            scale=options.scale,
-            batch_first=options.batch_first,
+            **{promise: getattr(options, promise) for promise in _PROMISES},
             select=config.select,
             ignore=config.ignore,
             preview=config.preview,
             seed=options.seed,
+            fuzz=options.fuzz,
         )
     report = config.apply(report)
     _print_report(report, options.output_format)

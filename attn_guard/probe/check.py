@@ -17,6 +17,7 @@ from attn_guard.gotchas.registry import Entry
 from attn_guard.gotchas.registry import select as select_gotchas
 from attn_guard.probe.calling import Call, given, original
 from attn_guard.probe.causes import by_cause
+from attn_guard.probe.fuzz import fuzzed
 from attn_guard.probe.hygiene import device_and_dtype, one_thread, preserved
 from attn_guard.probe.replay import ReplayError
 from attn_guard.probe.shorten import shortened
@@ -43,6 +44,7 @@ def check(
     ignore: Iterable[str] = (),
     preview: bool = False,
     seed: int = 0,
+    fuzz: int = 0,
 ) -> Report:
     """Run a module on small inputs and report the mistakes in its attention.
 
@@ -50,7 +52,8 @@ def check(
     with; without either, the module is called as its signature and parameters suggest. Of long sequences only the
     beginning is looked at, where the module takes it. The promises (``causal`` … ``cache``) are those of `Contract`.
     The module runs in evaluation mode; its parameters, buffers, attributes, mode and all random streams are left as
-    they were.
+    they were. With ``fuzz`` (needs hypothesis), as many other sizes are tried, equal ones among them (time = batch, one
+    sample, one position), and each fault names the smallest sizes that show it.
 
     Nothing is raised for what is found. A module that cannot be called gives an ATN903 note. Raises `UsageError` for
     an unknown code or something that is no module.
@@ -72,7 +75,7 @@ def check(
         cache=cache,
     ).over(declared_contract(module))
     with one_thread():
-        return _report(module, args, kwargs, declared, gotchas, seed)
+        return _report(module, args, kwargs, declared, gotchas, seed, fuzz)
 
 
 def _report(
@@ -82,6 +85,7 @@ def _report(
     declared: Contract,
     gotchas: Iterable[Entry],
     seed: int,
+    fuzz: int,
 ) -> Report:
     title = type(module).__name__
     if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
@@ -92,9 +96,23 @@ def _report(
         seen, tried = find_call(module, declared, seed)
     else:
         seen = _given(module, given(args, kwargs, declared, module), declared, seed)
-        tried = [f"{seen.call}: {type(seen.tape.failure).__name__}: {seen.tape.failure}"] if seen.tape.failure else []
+        tried = _failure(seen)
     if seen is None:
         return Report(findings=(not_probed(title, ("forward takes nothing that could be filled in",)),), title=title)
+    report = _judged(seen, tried, gotchas)
+    if not fuzz or seen.tape.failure is not None:
+        return report
+
+    def check_at(call: Call) -> Report:
+        seen = _recorded(module, call, declared, seed)
+        return _judged(seen, _failure(seen), gotchas)
+
+    return fuzzed(report, seen.call, check_at, fuzz, seed)
+
+
+def _judged(seen: XRay, tried: list[str], gotchas: Iterable[Entry]) -> Report:
+    """What the gotchas find in a recorded call, as a report."""
+    module, title = seen.module, type(seen.module).__name__
     try:
         findings = list(_findings(seen, gotchas))
     except ReplayError as error:
@@ -116,11 +134,20 @@ def _given(module: nn.Module, call: Call, declared: Contract, seed: int) -> XRay
     short = shortened(call.args, call.kwargs)
     attempts = [call] if short is None else [replace(call, args=short[0], kwargs=dict(short[1])), call]
     for attempt in attempts:
-        with preserved(module, seed):
-            seen = look(module, attempt, declared, seed)
+        seen = _recorded(module, attempt, declared, seed)
         if seen.sites and seen.tape.failure is None:
             break
     return seen
+
+
+def _recorded(module: nn.Module, call: Call, declared: Contract, seed: int) -> XRay:
+    with preserved(module, seed):
+        return look(module, call, declared, seed)
+
+
+def _failure(seen: XRay) -> list[str]:
+    failure = seen.tape.failure
+    return [] if failure is None else [f"{seen.call}: {type(failure).__name__}: {failure}"]
 
 
 def _sites(seen: XRay) -> tuple[Site, ...]:

@@ -108,13 +108,33 @@ def test_promises_reach_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(attn_guard.probe.check, "check", recorded)
     options = ["--no-causal", "--mask", "m=ignore", "--mask", "bias=additive", "--scale", "0.5", "--no-batch-first"]
-    main(["check", "model.py:build()", *options, "--seed", "7", "--select", "ATN1", "--preview"])
+    options += [
+        "--cross",
+        "--window",
+        "5",
+        "--segments",
+        "docs",
+        "--padding-side",
+        "left",
+        "--positions",
+        "--cache",
+        "kv",
+    ]
+    options += ["--seed", "7", "--fuzz", "9", "--select", "ATN1", "--preview"]
+    main(["check", "model.py:build()", *options])
     assert seen == {
         "causal": False,
         "masks": {"m": "ignore", "bias": "additive"},
         "scale": 0.5,
         "batch_first": False,
+        "cross": True,
+        "window": 5,
+        "segments": "docs",
+        "padding_side": "left",
+        "positions": True,
+        "cache": "kv",
         "seed": 7,
+        "fuzz": 9,
         "select": ("ATN1",),
         "ignore": (),
         "preview": True,
