@@ -14,7 +14,7 @@ from attn_guard.anatomy import ONE, Factor, Site, Size, Stage, Step, StepKind
 from attn_guard.probe.blame import merge_of, split_of
 from attn_guard.probe.flow import Flow, Projection, stacked
 from attn_guard.probe.influence import Influence
-from attn_guard.probe.masks import Mask, is_dropout, is_norm, mask, multiplier
+from attn_guard.probe.masks import Mask, drops, is_norm, mask, multiplier
 from attn_guard.probe.origins import Origin
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
@@ -272,7 +272,7 @@ class Anatomy:
                 yield self._mask_step(stage, op, applied)
             elif number not in (None, 1.0):
                 yield self._scale_step(stage, op, number)
-            elif is_dropout(op):
+            elif drops(flow, op):
                 yield self._step(StepKind.DROPOUT, stage, op)
             elif op.name in {"add", "add_"}:
                 yield self._step(StepKind.BIAS, stage, op)

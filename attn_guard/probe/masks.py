@@ -32,7 +32,7 @@ def multiplier(flow: Flow, op: Op, incoming: int) -> float | None:
     tape = flow.tape
     if op.name in {"addmm", "baddbmm"}:
         return float(op.kwargs.get("alpha", op.args[4] if len(op.args) > 4 else 1.0))
-    if op.name not in PRODUCT:
+    if op.name not in PRODUCT or drops(flow, op):
         return 1.0
     first, second = op.args[0], op.args[1]
     inverse = op.name.startswith(("div", "true_divide"))
@@ -60,6 +60,8 @@ def multiplier(flow: Flow, op: Op, incoming: int) -> float | None:
 def mask(flow: Flow, op: Op, incoming: int) -> Mask | None:
     """The mask that an operation applies to ``incoming``; None where it applies none."""
     tape = flow.tape
+    if drops(flow, op):
+        return None
     others = [read for read in op.inputs if read != incoming]
     if op.name in SELECTION or op.name == "overwrite":
         return _selected(flow, op, incoming, others)
@@ -137,5 +139,19 @@ def is_norm(op: Op) -> bool:
     return op.name in NORM
 
 
-def is_dropout(op: Op) -> bool:
-    return op.name in DROPOUT
+def drops(flow: Flow, op: Op) -> bool:
+    """Whether an operation zeroes what was drawn by chance and multiplies the rest by one number."""
+    if op.name in DROPOUT:
+        return True
+    return op.name in PRODUCT and any(_is_draw(flow, read) for read in op.inputs)
+
+
+def _is_draw(flow: Flow, value: int) -> bool:
+    """Random numbers of two kinds: 0, and another one."""
+    tape = flow.tape
+    if value in flow.content or not any(
+        (op := tape.maker(step)) is not None and op.random for step in tape.ancestors(value)
+    ):
+        return False
+    kept = tape.values[value][tape.values[value] != 0]
+    return kept.numel() == 0 or bool((kept == kept.reshape(-1)[0]).all())

@@ -22,6 +22,7 @@ from attn_guard.probe.record import record
 from attn_guard.probe.sites import traces
 from attn_guard.probe.streams import Streams
 from attn_guard.probe.tape import Tape
+from attn_guard.probe.training import Dropout, Modes, Run
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,6 +69,16 @@ class XRay:
     def padded(self) -> tuple[PaddedRun, ...]:
         """What calls with padding show, one for each mask argument whose meaning is promised."""
         return tuple(padded_runs(self))
+
+    @property
+    def dropouts(self) -> list[Dropout]:
+        """What drops by chance although the run is one in evaluation mode."""
+        return Run(tuple(site.trace for site in self.sites)).dropouts
+
+    @cached_property
+    def modes(self) -> Modes:
+        """The same call with dropout at work, in training and in evaluation mode."""
+        return Modes(self.module, self.call, self.seed)
 
     def again(self, call: Call) -> XRay:
         """The same module under another call."""

@@ -1,0 +1,109 @@
+"""A run in training mode, where dropout shows its place.
+
+Rates of 0 are raised meanwhile, so that dropout which this configuration turns off is seen as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import nn
+
+from attn_guard.anatomy import Stage
+from attn_guard.probe.calling import Call
+from attn_guard.probe.dropout import dropouts
+from attn_guard.probe.flow import Flow
+from attn_guard.probe.hygiene import preserved
+from attn_guard.probe.record import record
+from attn_guard.probe.sites import Trace, traces
+from attn_guard.probe.tape import Op
+
+RAISED = 0.3
+
+_LAYERS = nn.modules.dropout._DropoutNd
+_STATISTICS = nn.modules.batchnorm._NormBase
+# Rates of another kind: whole layers or residual branches are left out.
+_OTHER_RATES = ("path", "layer", "connect")
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """A dropout of one attention computation: what it drops from, and whether its rate is 0 as configured."""
+
+    stage: Stage
+    op: Op
+    raised: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recorded call with dropout at work. ``raised`` are the paths of modules whose own rate is 0."""
+
+    traces: tuple[Trace, ...]
+    raised: frozenset[str] = frozenset()
+
+    @cached_property
+    def dropouts(self) -> list[Dropout]:
+        if not any(op.random for trace in self.traces[:1] for op in trace.flow.tape.ops):
+            return []
+        return [
+            Dropout(stage, op, self._is_raised(op.module)) for trace in self.traces for stage, op in dropouts(trace)
+        ]
+
+    def _is_raised(self, path: str) -> bool:
+        """Whether a module, or a dropout module that it holds, has a rate of 0."""
+        return any(path in (owner, owner.rpartition(".")[0]) for owner in self.raised)
+
+
+@dataclass(frozen=True)
+class Modes:
+    """A module under the same call in training mode, and in evaluation mode with rates above 0."""
+
+    module: nn.Module
+    call: Call
+    seed: int = 0
+
+    @cached_property
+    def training(self) -> Run:
+        """Shows nothing where nothing is named dropout, or where the module fails in training mode."""
+        return self._run(training=True)
+
+    @cached_property
+    def evaluation(self) -> Run:
+        """Shows nothing where all rates are above 0, or none is handed to a function: then the call itself shows
+        all."""
+        layers = {path for path, child in self.module.named_modules() if isinstance(child, _LAYERS)}
+        handed = any(found.raised and found.op.module not in layers for found in self.training.dropouts)
+        return self._run(training=False) if handed else Run(())
+
+    def _run(self, *, training: bool) -> Run:
+        found = rates(self.module)
+        if not found:
+            return Run(())
+        paths = {child: path for path, child in self.module.named_modules()}
+        with preserved(self.module, self.seed):
+            for child in self.module.modules():
+                child.training = training and not isinstance(child, _STATISTICS)
+            for owner, name, rate in found:
+                if rate == 0.0:
+                    vars(owner)[name] = RAISED
+            tape = record(self.module, self.call.args, self.call.kwargs, self.call.names(self.module))
+        if tape.failure is not None:
+            return Run(())
+        raised = frozenset(paths[owner] for owner, _, rate in found if rate == 0.0)
+        return Run(tuple(traces(Flow.of(tape))), raised)
+
+
+def rates(module: nn.Module) -> list[tuple[nn.Module, str, float]]:
+    """Every dropout rate of a module: the owner, the attribute and the rate."""
+    found: list[tuple[nn.Module, str, float]] = []
+    for child in module.modules():
+        if isinstance(child, _LAYERS):
+            found.append((child, "p", float(child.p)))
+            continue
+        for name, value in vars(child).items():
+            named = "drop" in name.lower() and not any(word in name.lower() for word in _OTHER_RATES)
+            if named and isinstance(value, float) and 0.0 <= value < 1.0:
+                found.append((child, name, value))
+    return found
