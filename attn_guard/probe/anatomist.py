@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from attn_guard.anatomy import ONE, Factor, Site, Size, Stage, Step, StepKind
 from attn_guard.probe.blame import merge_of, split_of
-from attn_guard.probe.flow import Flow, Projection, stacked
+from attn_guard.probe.cells import Cells
+from attn_guard.probe.flow import Flow, Projection
 from attn_guard.probe.influence import Influence
 from attn_guard.probe.masks import Mask, drops, is_norm, mask, multiplier
 from attn_guard.probe.origins import Origin
@@ -66,7 +67,15 @@ class Anatomy:
         """The attention weights, as the softmax gave them: (batch, heads, queries, keys)."""
         weights = self.trace.flow.tape.values[self.trace.softmax.output].detach()
         heads = self.sizes[Size.HEADS]
+        cells = self._stack(self.trace.before, weights)
+        weights = weights if cells is None else cells
         return weights.reshape(-1, heads, *weights.shape[-2:]) if weights.dim() > 1 else weights
+
+    def _stack(self, ops: Sequence[Op], value: Tensor) -> Tensor | None:
+        """A value of the scores' cells at the end of a chain of operations from them, as (slices, queries, keys)."""
+        found = Cells.of(self.trace.flow.tape, self.trace.scores.output, ops)
+        stack = None if found is None else found.stack(value)
+        return stack.mT if stack is not None and self.trace.flipped else stack
 
     @cached_property
     def site(self) -> Site:
@@ -84,9 +93,10 @@ class Anatomy:
     @cached_property
     def sizes(self) -> dict[Size, int]:
         values = self.trace.flow.tape.values
-        slices, _, head_dim = (1, *values[self.trace.query].shape)[-3:]
+        slices, *query = (1, *values[self.trace.query].shape)[-3:]
         projection = self.trace.query_projection
-        found = {Size.HEAD_DIM: head_dim, Size.KEYS: values[self.trace.key].shape[-1]}
+        features = -2 if self.trace.flipped else -1
+        found = {Size.HEAD_DIM: query[features], Size.KEYS: values[self.trace.key].shape[features]}
         samples = {tuple(sorted(row)) for row in self.influence.queries.tolist()}
         found[Size.HEADS] = max(1, slices // max(1, len(samples)))
         if projection is not None:
@@ -95,17 +105,26 @@ class Anatomy:
 
     @cached_property
     def masks(self) -> list[Mask]:
-        """The masks applied to the scores before the softmax."""
-        return [found for _, found in self._masks_on(self.trace.scores.output, self.trace.before) if found]
+        """The masks applied to the scores before the softmax, or to their exponentials before these are summed."""
+        before = [found for _, found in self._masks_on(self.trace.scores.output, self.trace.before) if found]
+        return [*before, *(found for _, found in self._masks_on_raised() if found)]
+
+    def _masks_on_raised(self) -> Iterator[tuple[Op, Mask | None]]:
+        """Masks on the exponentials of a softmax that is written out, with the fill that they are for the scores."""
+        if self.trace.written.exp is not None:
+            for op, found in self._masks_on(self.trace.written.exp.output, self.trace.raised):
+                yield op, found and found.of_logarithms
 
     @cached_property
     def blocked(self) -> Tensor | None:
         """Cells (N, Tq, Tk) that any mask before the softmax blocks; None without a mask, or where axes are unclear."""
         if self.trace.sideways:
             return None
-        shape = stacked(self.trace.flow.tape.values[self.trace.scores.output]).shape
-        cells = [found.blocked.reshape(shape) for found in self.masks if found.blocked.numel() == prod(shape)]
-        return torch.stack(cells).any(dim=0) if cells else None
+        before = self.trace.before
+        ends = {op.index: before[: place + 1] for place, op in enumerate(before)}
+        cells = [self._stack(ends.get(found.op.index, before), found.blocked) for found in self.masks]
+        known = [one for one in cells if one is not None]
+        return torch.stack(known).any(dim=0) if known else None
 
     @cached_property
     def leaking(self) -> tuple[Step, float] | None:
@@ -118,9 +137,9 @@ class Anatomy:
         cells = blocked & influence & ~torch.eye(*blocked.shape[-2:], dtype=torch.bool)
         if not cells.any():
             return None
-        weights = self.trace.flow.tape.values[self.trace.softmax.output].reshape(blocked.shape).cpu()
+        weights = self._stack(self.trace.before, self.trace.flow.tape.values[self.trace.softmax.output])
         step = next((s for s in self.site.before_softmax(StepKind.MASK)), None)
-        return None if step is None else (step, float(weights[cells].max()))
+        return None if step is None or weights is None else (step, float(weights.cpu()[cells].max()))
 
     @property
     def hides_past(self) -> bool:
@@ -227,7 +246,11 @@ class Anatomy:
         yield from self._way_steps(Stage.VALUE, trace.value_projection, trace.value)
         yield self._step(StepKind.SCORES, Stage.SCORES, trace.scores)
         yield from self._path_steps(Stage.SCORES, trace.scores.output, trace.before)
-        yield self._step(StepKind.SOFTMAX, Stage.WEIGHTS, trace.softmax)
+        for op, found in self._masks_on_raised():
+            if found is not None:
+                yield self._mask_step(Stage.SCORES, op, found)
+        for softmax in (trace.softmax, *(other.op for other in trace.repeated)):
+            yield self._step(StepKind.SOFTMAX, Stage.WEIGHTS, softmax)
         yield from self._path_steps(Stage.WEIGHTS, trace.softmax.output, trace.after)
         yield self._step(StepKind.CONTEXT, Stage.CONTEXT, trace.context)
         yield from self._merge_step()

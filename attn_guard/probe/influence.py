@@ -80,7 +80,8 @@ class Influence:
     @property
     def _features(self) -> dict[str, int]:
         """The axis of each operand that holds the features of one row."""
-        return {"query": -1, "key": -2, "value": -2 if self.trace.turned else -1}
+        query, key = (-2, -1) if self.trace.flipped else (-1, -2)
+        return {"query": query, "key": key, "value": -2 if self.trace.turned else -1}
 
     @cached_property
     def over_channels(self) -> bool:

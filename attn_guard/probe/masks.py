@@ -5,8 +5,8 @@ Names of operations say what may happen; the recorded numbers say what did.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, replace
+from math import inf, log
 
 import torch
 from torch import Tensor
@@ -25,6 +25,12 @@ class Mask:
     op: Op
     blocked: Tensor
     fill: float | None
+
+    @property
+    def of_logarithms(self) -> Mask:
+        """A mask on exponentials, as the mask on the scores that it stands for: a fill of 0 is one of -inf."""
+        known = self.fill is not None and self.fill >= 0
+        return replace(self, fill=(log(self.fill) if self.fill else -inf) if known else None)
 
 
 def multiplier(flow: Flow, op: Op, incoming: int) -> float | None:

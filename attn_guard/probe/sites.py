@@ -6,40 +6,100 @@ that is in `attn_guard.probe.influence`, and both together make a `Site` in `att
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from attn_guard.probe.flow import LAYOUT, MATMUL, SOFTMAX, Flow, Projection, operands
-from attn_guard.probe.replay import Replay
-from attn_guard.probe.tape import Op, same
+from attn_guard.probe.axes import Axes, Line
+from attn_guard.probe.flow import (
+    DROPOUT,
+    LAYOUT,
+    MATMUL,
+    PRODUCT,
+    SELECTION,
+    SOFTMAX,
+    SUM,
+    Flow,
+    Projection,
+    operands,
+)
+from attn_guard.probe.softmax import Softmax, softmaxes
+from attn_guard.probe.tape import Op
 
 
 @dataclass(frozen=True)
 class Trace:
     """One attention computation on a tape, by its operations and values.
 
-    ``query`` and ``key`` are the operands of the scores product, (N, Tq, d) and (N, d, Tk); ``weights`` and ``value``
-    those of the context product, (N, Tq, Tk) and (N, Tk, d), or `turned`. A projection is None where query, key or
-    value are not projected by this module. ``terms`` counts the products that are added up to the scores: more than one
-    with relative positions of their own (DeBERTa).
+    ``left`` and ``right`` are the operands of the scores product; ``weights`` and ``value`` those of the context
+    product, (N, Tq, Tk) and (N, Tk, d), or `turned`. ``softmax`` is one operation however it is written
+    (`attn_guard.probe.softmax`), and ``repeated`` are further ones over the weights. ``terms`` counts the products that
+    are added up to the scores: more than one with relative positions of their own (DeBERTa).
     """
 
     flow: Flow
     scores: Op
-    softmax: Op
+    written: Softmax
     context: Op
-    query: int
-    key: int
     weights: int
     value: int
-    query_projection: Projection | None
-    key_projection: Projection | None
-    value_projection: Projection | None
-    output: Projection | None
+    repeated: tuple[Softmax, ...] = ()
     terms: int = 1
 
     @property
+    def softmax(self) -> Op:
+        return self.written.op
+
+    @cached_property
+    def axes(self) -> Axes:
+        """Which axis of the scores the softmax runs along, and which one the product with the value."""
+        return Axes.of(self.flow.tape, self.scores, self.softmax, self._contraction)
+
+    @property
+    def _contraction(self) -> tuple[int, int]:
+        """The weights as an operand of the context product, and their axis that it sums over."""
+        return self.weights, -2 if self.turned else -1
+
+    @cached_property
+    def flipped(self) -> bool:
+        """Whether the scores are key · queryᵀ: the softmax and the product with the value run down their columns."""
+        return self.axes.softmax is Line.ROWS and self.axes.context is Line.ROWS
+
+    @property
+    def sideways(self) -> bool:
+        """Whether the parts that rows and columns of the scores play are not known, or not the same for the softmax and
+        for the product with the value."""
+        return not self.flipped and (self.axes.softmax, self.axes.context) != (Line.COLUMNS, Line.COLUMNS)
+
+    @cached_property
+    def query(self) -> int:
+        """The operand that holds the queries: (N, Tq, d), or (N, d, Tq) where `flipped`."""
+        return operands(self.scores)[1 if self.flipped else 0]
+
+    @cached_property
+    def key(self) -> int:
+        """The operand that holds the keys: (N, d, Tk), or (N, Tk, d) where `flipped`."""
+        return operands(self.scores)[0 if self.flipped else 1]
+
+    @cached_property
+    def query_projection(self) -> Projection | None:
+        """The projection that makes the queries; None where this module does not project them."""
+        return _projection(self.flow, self.query)
+
+    @cached_property
+    def key_projection(self) -> Projection | None:
+        return _projection(self.flow, self.key)
+
+    @cached_property
+    def value_projection(self) -> Projection | None:
+        return _projection(self.flow, self.value)
+
+    @cached_property
+    def output(self) -> Projection | None:
+        """The projection that the context goes through next."""
+        return _output(self.flow, self.context)
+
+    @cached_property
     def module(self) -> str:
         """Path of the innermost module that does the whole of it, projections included."""
         core = common_path(op.module for op in (self.scores, self.softmax, self.context))
@@ -56,33 +116,19 @@ class Trace:
         return operands(self.context)[0] == self.value
 
     @cached_property
-    def sideways(self) -> bool:
-        """Whether the softmax does not run along the columns of the scores: key · queryᵀ, or a softmax over queries.
-
-        Then the parts that rows and columns play are not known. Found by changing one column and looking where it
-        arrives.
-        """
-        return any(self._spreads(column) for column in (0, -1))
-
-    def _spreads(self, column: int) -> bool:
-        """Whether one column of the scores arrives at more than one place along the axis of the softmax."""
-        values = self.flow.tape.values
-        scores, softmax_input = self.scores.output, self.softmax.inputs[0]
-        changed = values[scores].clone()
-        changed[..., column] += 1.0
-        arrived = Replay(self.flow.tape, [scores], [softmax_input])({scores: changed})[softmax_input]
-        moved = ~same(arrived, values[softmax_input])
-        return int(moved.movedim(int(self.softmax.args[1]), 0).flatten(1).any(dim=1).sum()) > 1
-
-    @cached_property
     def before(self) -> list[Op]:
         """The operations from the scores to the softmax."""
         return self.flow.chain(self.scores.output, self.softmax.inputs[0])
 
+    @property
+    def raised(self) -> tuple[Op, ...]:
+        """The operations between the exponential and the sum of a softmax that is written out."""
+        return self.written.raised
+
     @cached_property
     def after(self) -> list[Op]:
         """The operations from the softmax to the product with the value."""
-        return self.flow.chain(self.softmax.output, self.weights)
+        return [op for op in self.flow.chain(self.softmax.output, self.weights) if op.index not in self.written.own]
 
     @cached_property
     def merge(self) -> list[Op]:
@@ -104,45 +150,52 @@ class Trace:
 
 def traces(flow: Flow) -> list[Trace]:
     """Every attention computation on the tape, in the order of the softmaxes."""
-    return [trace for op in flow.tape.ops if op.name in SOFTMAX for trace in _trace(flow, op)]
+    known = softmaxes(flow)
+    found: list[Trace] = []
+    for softmax in known:
+        if not any(softmax in trace.repeated for trace in found):
+            found.extend(_trace(flow, softmax, known))
+    return found
 
 
-def _trace(flow: Flow, softmax: Op) -> Iterator[Trace]:
-    products = _products(flow, softmax)
+def _trace(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> Iterator[Trace]:
+    products = _products(flow, softmax.op.inputs[0], {other.op.output for other in known})
     if not products:
         return
-    scores = min(products, key=lambda op: op.index)
-    found = _context(flow, softmax)
+    found = _context(flow, softmax, known)
     if found is None:
         return
     context, weights, value = found
-    query, key = operands(scores)
     yield Trace(
         flow=flow,
-        scores=scores,
-        softmax=softmax,
+        scores=min(products, key=lambda op: op.index),
+        written=softmax,
         context=context,
-        query=query,
-        key=key,
         weights=weights,
         value=value,
-        query_projection=_projection(flow, query),
-        key_projection=_projection(flow, key),
-        value_projection=_projection(flow, value),
-        output=_output(flow, context),
+        repeated=tuple(_repeated(flow, softmax, weights, known)),
         terms=len(products),
     )
 
 
-def _products(flow: Flow, softmax: Op) -> list[Op]:
-    """The nearest products of content with content before the softmax; several where they are added up."""
+def _repeated(flow: Flow, softmax: Softmax, weights: int, known: Sequence[Softmax]) -> Iterator[Softmax]:
+    """Further softmaxes that the weights go through before they meet the value."""
+    behind = flow.tape.descendants([softmax.op.output]) & flow.tape.ancestors(weights)
+    return (other for other in known if other is not softmax and {other.op.inputs[0], other.op.output} <= behind)
+
+
+def _products(flow: Flow, scores: int, weights: Collection[int]) -> list[Op]:
+    """The nearest products of content with content that the scores come from; several where they are added up.
+
+    The search ends at the ``weights`` of other softmaxes.
+    """
     tape = flow.tape
     products: list[Op] = []
-    pending, seen = [softmax.inputs[0]], set()
+    pending, seen = [scores], set()
     while pending:
         value = pending.pop()
         op = tape.maker(value)
-        if op is None or value in seen or value not in flow.content or op.name in SOFTMAX:
+        if op is None or value in seen or value not in flow.content or value in weights:
             continue
         seen.add(value)
         projection = flow.projection(op)
@@ -153,18 +206,20 @@ def _products(flow: Flow, softmax: Op) -> list[Op]:
     return products
 
 
-def _context(flow: Flow, softmax: Op) -> tuple[Op, int, int] | None:
+def _context(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> tuple[Op, int, int] | None:
     """The next product of the weights with content: the operation, the weights and the other operand.
 
-    Weights that are mixed over heads by a learned matrix on the way (talking heads) stay weights.
+    Weights that are mixed over heads by a learned matrix on the way (talking heads) stay weights, and so do those that
+    go straight into another softmax.
     """
-    reached = set(softmax.outputs)
-    for op in flow.tape.ops[softmax.index + 1 :]:
+    reached = {softmax.op.output}
+    others = {other.op.output for other in known if other is not softmax and not _follows(flow, softmax, other)}
+    for op in flow.tape.ops[softmax.op.index + 1 :]:
         if reached.isdisjoint(op.inputs):
             continue
         product = flow.product(op)
         if product is None:
-            if op.name in SOFTMAX:
+            if not others.isdisjoint(op.outputs):
                 return None
             reached.update(op.outputs)
             continue
@@ -173,6 +228,14 @@ def _context(flow: Flow, softmax: Op) -> tuple[Op, int, int] | None:
             return None
         return (op, left, right) if left in reached else (op, right, left)
     return None
+
+
+def _follows(flow: Flow, first: Softmax, second: Softmax) -> bool:
+    """Whether a softmax runs over the weights of another, with nothing but moves, masks and factors between."""
+    if first.op.output not in flow.tape.ancestors(second.op.inputs[0]):
+        return False
+    between = flow.between(first.op.output, second.op.inputs[0])
+    return all(op.name in LAYOUT | PRODUCT | SUM | SELECTION | DROPOUT for op in between)
 
 
 def _projection(flow: Flow, value: int) -> Projection | None:

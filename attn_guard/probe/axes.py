@@ -1,0 +1,111 @@
+"""Which axis of the scores a softmax runs along, and which one the product with the value sums over.
+
+Axes are moved and merged on the way, so that their numbers say little. What says it is a replay with one column, one
+row or one line of the scores changed: along the axis of the softmax, a change of the j-th key arrives at the j-th place
+only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attn_guard.probe.replay import Replay
+from attn_guard.probe.tape import Op, Tape, same
+
+Cells = tuple[Any, ...]
+
+
+class Line(StrEnum):
+    """What is counted along an axis: the columns of the scores, their rows, or neither (heads or samples)."""
+
+    COLUMNS = "columns"
+    ROWS = "rows"
+    NEITHER = "neither"
+
+
+# The cells of the first and of the last of each, in scores (..., rows, columns).
+_ENDS: Mapping[Line, tuple[Cells, Cells]] = {
+    Line.COLUMNS: ((..., 0), (..., -1)),
+    Line.ROWS: ((..., 0, slice(None)), (..., -1, slice(None))),
+}
+
+
+@dataclass(frozen=True)
+class Axes:
+    """``softmax`` and ``context``: what the softmax runs along and what the product with the value sums over; None:
+    unknown. ``over`` says more where the softmax runs along neither columns nor rows: "heads", "batch" …"""
+
+    softmax: Line | None
+    context: Line | None
+
+    @classmethod
+    def of(cls, tape: Tape, scores: Op, softmax: Op, contraction: tuple[int, int]) -> Axes:
+        along = int(softmax.args[1])
+        entering = softmax.inputs[0]
+        line = _counted(tape, scores.output, entering, along)
+        if line is None:
+            line = Line.NEITHER if _is_across(tape, scores.output, entering, along) else None
+        return cls(line, _summed(tape, scores, softmax, contraction, line))
+
+
+def _summed(tape: Tape, scores: Op, softmax: Op, contraction: tuple[int, int], line: Line | None) -> Line | None:
+    """What the context product sums over, where the softmax runs along ``line``.
+
+    Weights that are normalised once more on the way spread along their axis; unless another axis is clearly the one
+    summed over, it is taken for that of the softmax.
+    """
+    operand, axis = contraction
+    values = tape.values
+    weights, along = softmax.output, int(softmax.args[1]) % values[softmax.output].dim()
+    if _is_kept(tape, weights, along, operand, axis):
+        return line
+    others = [other for other in range(values[weights].dim()) if other != along]
+    summed = [other for other in others if _is_kept(tape, weights, other, operand, axis)]
+    if len(summed) != 1:
+        return None if summed else line
+    return _counted(tape, scores.output, softmax.inputs[0], summed[0])
+
+
+def _is_kept(tape: Tape, source: int, along: int, target: int, axis: int) -> bool:
+    """Whether the places along an axis of one value are those along an axis of another."""
+    size = tape.values[source].shape[along]
+    if size != tape.values[target].shape[axis] or size < 2:
+        return False
+    first, last = (_places(tape, source, (*(slice(None),) * along, end), target, axis) for end in (0, size - 1))
+    return len(first) <= 1 and len(last) <= 1 and first != last
+
+
+def _counted(tape: Tape, scores: int, target: int, axis: int) -> Line | None:
+    """Whether columns or rows of the scores are counted along an axis of a value computed from them."""
+    shape = tape.values[scores].shape
+    for line, size in ((Line.COLUMNS, shape[-1]), (Line.ROWS, shape[-2])):
+        first, last = (_places(tape, scores, end, target, axis) for end in _ENDS[line])
+        if len(first) <= 1 and len(last) <= 1 and (first != last or size == 1):
+            return line
+    return None
+
+
+def _is_across(tape: Tape, scores: int, target: int, axis: int) -> bool:
+    """Whether all keys of one query lie at one place of an axis: a softmax along it compares no keys."""
+    ends = ((*(0,) * (tape.values[scores].dim() - 1),), (*(-1,) * (tape.values[scores].dim() - 1),))
+    return all(len(_places(tape, scores, end, target, axis)) == 1 for end in ends)
+
+
+def _places(tape: Tape, source: int, cells: Cells, target: int, axis: int) -> frozenset[int]:
+    """The places along an axis of ``target`` at which a change of some cells of ``source`` arrives."""
+    changed = tape.values[source].clone()
+    changed[cells] += 1.0
+    arrived = Replay(tape, [source], [target])({source: changed})[target]
+    moved = ~same(arrived, tape.values[target])
+    return places_along(moved, axis)
+
+
+def places_along(cells: Tensor, axis: int) -> frozenset[int]:
+    """The places along an axis that hold a True."""
+    return frozenset(torch.nonzero(cells.movedim(axis, 0).flatten(1).any(dim=1)).flatten().tolist())
