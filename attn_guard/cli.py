@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from attn_guard import __version__
 from attn_guard.contract import MASK_MEANINGS
 from attn_guard.errors import UsageError
+from attn_guard.findings import Report
 from attn_guard.report import FORMATS
-from attn_guard.report.style import Style, needs_ascii, wants_color
+from attn_guard.report.style import Style, counted, needs_ascii, wants_color
 
 if TYPE_CHECKING:
     from attn_guard.config import Config
-    from attn_guard.findings import Report
+
 
 CLEAN, FOUND, NOT_RUN, INTERRUPTED = 0, 1, 2, 130
+BASELINE = "attn-guard-baseline.json"  # where --write-baseline writes when no file is named
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,8 +69,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_lint(commands: Any) -> None:
     lint = commands.add_parser("lint", help="read source files; needs no torch")
-    lint.add_argument("paths", nargs="*", metavar="PATH", help="files and folders (default: as configured, or .)")
+    lint.add_argument("paths", nargs="*", metavar="PATH", help="files and folders, or - (default: as configured, or .)")
     _add_selection(lint)
+    lint.add_argument("--stdin-filename", metavar="PATH", help="the path that the text of - is reported under")
+    lint.add_argument("--baseline", metavar="FILE", help="leave out the findings that this file accepts")
+    lint.add_argument(
+        "--write-baseline", action="store_true", help=f"accept all there is now, in --baseline or {BASELINE}"
+    )
     lint.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found")
     lint.add_argument("--statistics", action="store_true", help="count the findings by code instead of showing them")
     lint.set_defaults(run=_lint)
@@ -139,19 +146,44 @@ def _mask(value: str) -> tuple[str, str]:
 
 
 def _lint(options: argparse.Namespace) -> int:
-    from attn_guard.lint.files import python_files
-    from attn_guard.lint.run import lint_paths
-
     config = _config(options)
-    paths = [Path(path) for path in options.paths] or [config.root / path for path in config.paths] or [Path()]
-    if config.exclude:
-        paths = [file for file in python_files(paths) if not config.excludes(file)]
-    report = config.apply(lint_paths(paths, select=config.select, ignore=config.ignore, preview=config.preview))
+    report = config.apply(_read(options, config))
+    file = options.baseline or (config.baseline and str(config.root / config.baseline))
+    if options.write_baseline:
+        return _accept(report, Path(file or BASELINE))
+    if file:
+        from attn_guard.baseline import Baseline
+
+        report = Baseline.read(Path(file)).apply(report)
     if options.statistics:
         _print(_statistics(report))
     else:
         _print_report(report, options.output_format)
     return CLEAN if options.exit_zero or report.ok else FOUND
+
+
+def _read(options: argparse.Namespace, config: Config) -> Report:
+    """What the linter says about the files that are asked for, or about standard input."""
+    from attn_guard.lint.files import python_files
+    from attn_guard.lint.run import lint_paths, lint_source
+
+    chosen: dict[str, Any] = {"select": config.select, "ignore": config.ignore, "preview": config.preview}
+    if options.paths == ["-"]:
+        path = options.stdin_filename or "<stdin>"
+        return Report(files=1) if config.excludes(Path(path)) else lint_source(sys.stdin.buffer.read(), path, **chosen)
+    paths = [Path(path) for path in options.paths] or [config.root / path for path in config.paths] or [Path()]
+    if config.exclude:
+        paths = [file for file in python_files(paths) if not config.excludes(file)]
+    return lint_paths(paths, **chosen)
+
+
+def _accept(report: Report, file: Path) -> int:
+    from attn_guard.baseline import Baseline
+
+    baseline = Baseline.of(report, file)
+    baseline.write(file)
+    _print(f"{file} accepts {counted(baseline.accepted.total(), 'finding')}")
+    return CLEAN
 
 
 # The options of `check` that are promises under the same name (`Contract`).

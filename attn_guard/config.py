@@ -7,6 +7,8 @@ select = ["ATN"]                     # codes, or beginnings of codes
 ignore = ["ATN101"]
 preview = false
 per-file-ignores = { "tests/*" = ["ATN102"] }
+severity = { ATN203 = "warning" }    # error, warning or info instead of a gotcha's own
+baseline = "attn-guard-baseline.json"
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attn_guard.errors import UsageError
+from attn_guard.findings import Severity
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding, Report
@@ -39,18 +42,27 @@ class Config:
     ignore: tuple[str, ...] = ()
     preview: bool = False
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    severity: Mapping[str, Severity] = field(default_factory=dict)
+    baseline: str = ""
 
     def excludes(self, path: Path) -> bool:
         """Whether a file, or a folder above it, matches one of the ``exclude`` patterns."""
         return any(self._matches(pattern, path) for pattern in self.exclude)
 
     def apply(self, report: Report) -> Report:
-        """The report without what ``exclude`` and ``per-file-ignores`` silence; that goes to ``suppressed``."""
-        if not (self.exclude or self.per_file_ignores):
+        """The report in the severities of ``severity``, without what ``exclude`` and ``per-file-ignores`` silence; that
+        goes to ``suppressed``."""
+        if not (self.exclude or self.per_file_ignores or self.severity):
             return report
+        report = replace(report, findings=tuple(self._weighed(finding) for finding in report.findings))
         silenced = [finding for finding in report.findings if self._silences(finding)]
         kept = tuple(finding for finding in report.findings if finding not in silenced)
         return replace(report, findings=kept, suppressed=(*report.suppressed, *silenced))
+
+    def _weighed(self, finding: Finding) -> Finding:
+        """A finding in the severity that the longest beginning of its code asks for."""
+        asked = [codes for codes in self.severity if finding.code.startswith(codes)]
+        return replace(finding, severity=self.severity[max(asked, key=len)]) if asked else finding
 
     def _silences(self, finding: Finding) -> bool:
         path = Path(finding.location.path)
@@ -137,6 +149,19 @@ def _boolean(value: object) -> bool:
     return value
 
 
+def _string(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _severities(value: object) -> dict[str, Severity]:
+    if not isinstance(value, dict) or not all(name in [*Severity] for name in value.values()):
+        raise TypeError
+    codes = _codes(list(value))
+    return {code: Severity(value[code]) for code in codes}
+
+
 def _ignores(value: object) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, dict):
         raise TypeError
@@ -150,4 +175,6 @@ _KEYS: Mapping[str, tuple[Callable[[object], object], str]] = {
     "ignore": (_codes, 'a list of codes, such as ["ATN201"]'),
     "preview": (_boolean, "true or false"),
     "per-file-ignores": (_ignores, 'a table of patterns and codes, such as { "tests/*" = ["ATN101"] }'),
+    "severity": (_severities, 'a table of codes and "error", "warning" or "info", such as { ATN203 = "warning" }'),
+    "baseline": (_string, 'the path of a file, such as "attn-guard-baseline.json"'),
 }

@@ -38,6 +38,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ignore = ["ATN203"]
         preview = true
         per-file-ignores = { "tests/*" = ["ATN101"] }
+        severity = { ATN2 = "info", ATN203 = "warning" }
+        baseline = "accepted.json"
         """,
     )
     assert load(tmp_path) == Config(
@@ -48,6 +50,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ignore=("ATN203",),
         preview=True,
         per_file_ignores={"tests/*": ("ATN101",)},
+        severity={"ATN2": Severity.INFO, "ATN203": Severity.WARNING},
+        baseline="accepted.json",
     )
 
 
@@ -72,6 +76,11 @@ def test_the_nearest_file_with_the_table_counts(tmp_path: Path) -> None:
         ("paths = 3", ["paths = 3", "expected a list of files and folders"]),
         ("per-file-ignores = ['ATN101']", ["per-file-ignores = ['ATN101']", "expected a table"]),
         ("per-file-ignores = { 'a.py' = 'ATN101' }", ["per-file-ignores", "expected a table"]),
+        ("severity = { ATN201 = 'fatal' }", ["severity = {'ATN201': 'fatal'}", '"error", "warning" or "info"']),
+        ("severity = { E501 = 'info' }", ["severity = {'E501': 'info'}", "expected a table of codes"]),
+        ("severity = { ATN201 = ['info'] }", ["severity = {'ATN201': ['info']}", "expected a table of codes"]),
+        ("severity = 'info'", ["severity = 'info'", "expected a table of codes"]),
+        ("baseline = true", ["baseline = True", "expected the path of a file"]),
     ],
 )
 def test_a_bad_value_is_refused_in_one_line(tmp_path: Path, line: str, parts: list[str]) -> None:
@@ -133,3 +142,10 @@ def test_findings_in_excluded_files_are_silenced(tmp_path: Path) -> None:
     config = Config(root=tmp_path, exclude=("vendor",))
     report = Report(findings=(finding(tmp_path / "vendor" / "a.py"), finding(tmp_path / "a.py")))
     assert config.apply(report).findings == (finding(tmp_path / "a.py"),)
+
+
+def test_severities_are_replaced_the_longest_code_first(tmp_path: Path) -> None:
+    config = Config(tmp_path, severity={"ATN2": Severity.INFO, "ATN203": Severity.WARNING})
+    report = Report(findings=tuple(finding(tmp_path / "a.py", code) for code in ("ATN101", "ATN201", "ATN203")))
+    assert [found.severity for found in config.apply(report)] == [Severity.ERROR, Severity.INFO, Severity.WARNING]
+    assert not config.apply(report).ok
