@@ -1,0 +1,116 @@
+"""Every model type of `transformers` that can be built small: its class, a small instance, and a call that runs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.zoo.inputs import inputs
+from tests.zoo.shrink import shrink
+
+LARGEST = 60_000_000  # parameters; what stays larger than this was not understood by the shrinker
+
+
+class NotBuiltError(Exception):
+    """A model type that does not get as far as a run, and why."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A small model and a call that it takes."""
+
+    kind: str
+    model: nn.Module
+    kwargs: dict[str, Any]
+
+
+def kinds() -> list[str]:
+    from transformers import CONFIG_MAPPING
+
+    return sorted(CONFIG_MAPPING)
+
+
+def example(kind: str) -> Example:
+    """A small model of a type with a call that runs. Raises `NotBuiltError`, whose text begins with how far it got."""
+    failures: list[str] = []
+    reached = "configuration"
+    for image in (64, 32, 224):
+        try:
+            config = configuration(kind, image)
+        except Exception as error:
+            raise NotBuiltError(f"configuration: {brief(error)}") from error
+        classes = list(model_classes(kind, config))
+        if not classes:
+            raise NotBuiltError("configuration: no model class is known for it")
+        for model_class in classes[:3]:
+            try:
+                model = built(model_class, config)
+            except Exception as error:
+                failures.append(f"{model_class.__name__}: {brief(error)}")
+                continue
+            reached = "instance"
+            for kwargs in inputs(model):
+                try:
+                    with torch.no_grad():
+                        model(**kwargs)
+                except Exception as error:
+                    shapes = {name: list(getattr(value, "shape", ())) for name, value in kwargs.items()}
+                    failures.append(f"{model_class.__name__}({shapes}): {brief(error)}")
+                    continue
+                return Example(kind, model, kwargs)
+    raise NotBuiltError(f"{reached}: " + " | ".join(dict.fromkeys(failures)))
+
+
+def configuration(kind: str, image: int = 64) -> Any:
+    from transformers import CONFIG_MAPPING
+
+    config = CONFIG_MAPPING[kind]()
+    shrink(config, image)
+    return config
+
+
+def model_classes(kind: str, config: Any) -> Iterator[type[nn.Module]]:
+    """The bare model of a type first, then others of its module that take this configuration."""
+    from transformers import PreTrainedModel
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+    found = MODEL_MAPPING[type(config)] if type(config) in MODEL_MAPPING else ()
+    first = list(found) if isinstance(found, tuple | list) else [found]
+    yield from first
+    name = type(config).__module__.replace(".configuration_", ".modeling_")
+    try:
+        module = importlib.import_module(name)
+    except ImportError:
+        return
+    own = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, PreTrainedModel)
+        and value not in first
+        and getattr(value, "config_class", None) is type(config)
+        and "forward" in vars(value)
+    ]
+    yield from sorted(own, key=lambda value: (not value.__name__.endswith("Model"), len(value.__name__)))
+
+
+def built(model_class: Any, config: Any) -> nn.Module:
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in model_class(config).parameters())
+    if size > LARGEST:
+        raise NotBuiltError(f"{size / 1e6:.0f} million parameters after shrinking")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model: nn.Module = model_class(config).eval()
+    return model
+
+
+def brief(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
