@@ -19,7 +19,9 @@ from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.record import record
 
 
-def calls_inside(module: nn.Module, call: Call, paths: Collection[str], seed: int = 0) -> dict[str, Call | NotCopiedError]:
+def calls_inside(
+    module: nn.Module, call: Call, paths: Collection[str], seed: int = 0
+) -> dict[str, Call | NotCopiedError]:
     """Path of a submodule → the first call that it receives when ``module`` is called.
 
     A submodule that is not called is left out. Where its inputs cannot be copied, the reason stands in place of the
@@ -45,7 +47,7 @@ def calls_inside(module: nn.Module, call: Call, paths: Collection[str], seed: in
 
 def _received(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | NotCopiedError:
     try:
-        with _disable_current_modes():  # type: ignore[no-untyped-call]
+        with _disable_current_modes():
             own_args, own_kwargs = copied((args, kwargs))
     except NotCopiedError as error:
         return error

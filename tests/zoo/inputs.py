@@ -43,7 +43,22 @@ def inputs(model: Any, seed: int = 0) -> Iterator[dict[str, Any]]:
             filled = {name: _value(name, model.config, form, generator) for name in [*names, *extra]}
             if form and all(value is None or _same_form(name, form) for name, value in filled.items()):
                 continue
-            yield {name: value for name, value in filled.items() if value is not None}
+            yield _with_masks({name: value for name, value in filled.items() if value is not None})
+
+
+def _with_masks(filled: dict[str, Any]) -> dict[str, Any]:
+    """Masks of features are as long as the features."""
+    features = filled.get("input_features")
+    if features is not None and features.dim() == 3:
+        for name in filled:
+            if name.endswith("features_mask") or (name == "attention_mask" and "input_ids" not in filled):
+                time = (
+                    features.shape[2]
+                    if features.shape[2] in (24, 48) and features.shape[1] != 24
+                    else features.shape[1]
+                )
+                filled[name] = torch.ones(features.shape[0], time, dtype=torch.long)
+    return filled
 
 
 def _same_form(name: str, form: int) -> bool:
@@ -112,7 +127,12 @@ def _spectrogram(config: Any, form: int, generator: torch.Generator) -> Tensor:
 
 def _sound(config: Any, form: int, generator: torch.Generator) -> Tensor:
     bins = stated(config, "num_mel_bins", default=80)
-    shapes = ((BATCH, 3200), (BATCH, 1, 3200), (BATCH, stated(config, "max_length", default=64), bins), (BATCH, 24, bins))
+    shapes = (
+        (BATCH, 3200),
+        (BATCH, 1, 3200),
+        (BATCH, stated(config, "max_length", default=64), bins),
+        (BATCH, 24, bins),
+    )
     return torch.randn(shapes[form % 4], generator=generator)
 
 
@@ -162,10 +182,26 @@ def _history(features: str, kind: str) -> Callable[..., Tensor]:
 
 
 # How many forms a value of this name can take.
-_FORMS = {"pixel_values": 4, "input_features": 4, "input_values": 4, "hidden_states": 4, "audio_values": 2, "past_values": 2}
+_FORMS = {
+    "pixel_values": 4,
+    "input_features": 4,
+    "input_values": 4,
+    "hidden_states": 4,
+    "audio_values": 2,
+    "past_values": 2,
+}
 
 # Optional inputs that some models want beside their main one.
-_COMPANIONS = ("pixel_values", "input_features", "bbox", "grid_thw", "image_grid_thw", "input_ids", "attention_mask")
+_COMPANIONS = (
+    "pixel_values",
+    "input_features",
+    "bbox",
+    "grid_thw",
+    "image_grid_thw",
+    "input_ids",
+    "attention_mask",
+    "encoder_hidden_states",
+)
 
 _FACTS: dict[str, Callable[..., Any]] = {
     "input_ids": _ids(TIME),

@@ -43,7 +43,9 @@ class Outcome:
         return asdict(self)
 
 
-def probe_model(kind: str, model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Outcome:
+def probe_model(
+    kind: str, model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Outcome:
     """Checks a model and its attention classes on one call of it."""
     start = time.perf_counter()
     kwargs = kwargs or {}
