@@ -190,8 +190,13 @@ class Anatomy:
 
     @cached_property
     def normalised(self) -> bool:
-        """A norm on query or key, a learned temperature, or a scale folded into the query weights (T5)."""
-        return self._has_norm or self._learned_temperature or self._folded_scale
+        """A norm on query or key, a learned temperature, a scale folded into the query weights (T5), or a stated factor
+        of one."""
+        return self._has_norm or self._learned_temperature or self._folded_scale or self._unscaled_on_purpose
+
+    @property
+    def _unscaled_on_purpose(self) -> bool:
+        return self.scale == ONE and bool(self._stated(1.0))
 
     @property
     def _has_norm(self) -> bool:
