@@ -92,6 +92,14 @@ class Influence:
         )
 
     @cached_property
+    def over_heads(self) -> bool:
+        """Whether heads attend to heads: all queries and keys of a slice are cut from the row of one position."""
+        return all(
+            rows.shape[1] > 1 and bool(((rows == rows[:, :1]) & (rows >= 0)).all())
+            for rows in (self.queries, self.keys)
+        )
+
+    @cached_property
     def _bits(self) -> dict[str, Tensor]:
         """[bit, 0 or 1, slice, row, column] of each operand: where it differs when the rows of its origin whose
         number has this bit (0: has it not) are changed. Log2 of the rows many replays tell where every row goes."""
@@ -182,7 +190,7 @@ class Influence:
     @cached_property
     def scrambled_split(self) -> tuple[str, str] | None:
         """("query", what is wrong) where the split into heads mixes positions or heads."""
-        if self.over_channels:
+        if self.over_channels or self.over_heads:
             return None
         parts = (
             ("query", self.query_origin, self.trace.query),

@@ -120,10 +120,18 @@ def _root(flow: Flow, value: int) -> int:
 
 
 def _unshuffled(tape: Tape, value: int) -> int:
-    """The value before operations that only move all of its numbers."""
+    """The value before operations that only move all of its numbers.
+
+    It ends where a row of features is cut into several rows: these are positions of their own."""
     while (op := tape.maker(value)) is not None and op.name in _RESHUFFLES:
         before = op.inputs[0]
-        if tape.values[before].numel() != tape.values[value].numel():
+        if tape.values[before].numel() != tape.values[value].numel() or _cuts_rows(tape, before, value):
             break
         value = before
     return value
+
+
+def _cuts_rows(tape: Tape, before: int, after: int) -> bool:
+    """Whether the last axis is cut into several."""
+    sizes, cut = tape.values[before].shape, tape.values[after].shape
+    return len(cut) > len(sizes) > 0 and sizes[:-1] == cut[: len(sizes) - 1]
