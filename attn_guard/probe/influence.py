@@ -93,11 +93,27 @@ class Influence:
 
     @cached_property
     def over_heads(self) -> bool:
-        """Whether heads attend to heads: all queries and keys of a slice are cut from the row of one position."""
-        return all(
+        """Whether heads attend to heads: all queries and keys of a slice are cut from the row of one position.
+
+        A single vector per sample that is cut into pieces has no other positions that could be meant."""
+        source = self.trace.flow.tape.values[self.query_origin.source]
+        return source.dim() > 2 and all(
             rows.shape[1] > 1 and bool(((rows == rows[:, :1]) & (rows >= 0)).all())
             for rows in (self.queries, self.keys)
         )
+
+    @cached_property
+    def heads_in_product(self) -> int:
+        """How many heads the scores product adds up: those that the query was cut into and that the product's own call
+        puts together again; 1 where it keeps them apart."""
+        trace, values = self.trace, self.trace.flow.tape.values
+        path = trace.flow.chain(self.query_origin.rows.value, trace.query)
+        before = [op for op in path if op.place != trace.scores.place]
+        if trace.query_projection is None or not before or before[-1] is path[-1]:
+            return 1
+        width, cut = values[trace.query].shape[-1], values[before[-1].output].shape
+        heads, rest = divmod(width, cut[-1])
+        return heads if cut[-1] > 1 and not rest and heads in cut[:-1] else 1
 
     @cached_property
     def _bits(self) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from attn_guard.errors import UsageError
 from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.calling import Call, given, original, suggested
+from attn_guard.probe.contractions import LostLetter, lost_letters
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
@@ -64,6 +65,11 @@ class XRay:
         """The inputs as positions, and which outputs they have influence on."""
         influences = [site.influence for site in self.sites]
         return Streams(self.tape, self.call.batch_first, influences, bool(self.contract.cross), self.seed)
+
+    @cached_property
+    def lost_letters(self) -> tuple[LostLetter, ...]:
+        """Axes that einsums of the attention lose before their product."""
+        return tuple(lost_letters(self.sites[0].trace.flow if self.sites else Flow.of(self.tape)))
 
     @cached_property
     def padded(self) -> tuple[PaddedRun, ...]:

@@ -112,8 +112,11 @@ SHAPES = [(1, 5), (2, 6), (3, 3), (3, 7)]
 @pytest.mark.parametrize(("batch", "time"), SHAPES)
 @pytest.mark.parametrize("build", [ViewedStraight, ValueViewedStraight])
 def test_a_split_without_transpose_is_seen_at_every_length(build: type[nn.Module], batch: int, time: int) -> None:
-    """Also where time divides by heads, so that whole rows move and only their order is wrong."""
-    assert StepKind.SPLIT in scrambled(seeded(build), features(batch, time))
+    """Also where time divides by heads, so that whole rows move and only their order is wrong.
+
+    With as many steps as heads, the shapes say that the heads stand where the positions should."""
+    (found,) = attn_guard.xray(seeded(build), features(batch, time)).sites
+    assert any(step.scrambles for step in found.site.find(StepKind.SPLIT)) or found.influence.over_heads
 
 
 @pytest.mark.parametrize(("batch", "time"), SHAPES)

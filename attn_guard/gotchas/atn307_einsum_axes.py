@@ -1,0 +1,89 @@
+"""An einsum that contracts or keeps the wrong axis.
+
+What it does
+------------
+Finds einsums of an attention in which a letter stands in one operand alone and not in the result, or twice in one
+operand, and products that sum the scores over all heads.
+
+Why is this bad
+---------------
+A letter that the other operand does not have, and the result neither, is summed over by itself. In
+`einsum("bhqk,bhvd->bhqd", weights, value)` the weights are summed over the keys, which gives 1, and the values over all
+positions: the scores no longer matter. A group letter that is missing on the right adds up the query heads of a group
+before the softmax. A letter that is named twice in one operand reads only the diagonal, such as `"ee,bte->bte"` for a
+matrix of weights. Letters check no names and little of the sizes: where the result has the wanted shape, nothing
+raises.
+
+The probe sees a sum that is followed by a product in one and the same call. It reports a size and no letter: the
+letters are on the line.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.contractions import LostLetter
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN307",
+    name="einsum-axes",
+    summary="einsum contracts or keeps the wrong axis",
+    fix="give each axis one letter, the same in both operands and in the result: bhqd,bhkd->bhqk, then bhqk,bhkd->bhqd",
+    explains=(
+        "ATN101",
+        "ATN102",
+        "ATN104",
+        "ATN106",
+        "ATN107",
+        "ATN203",
+        "ATN205",
+        "ATN212",
+        "ATN214",
+        "ATN303",
+        "ATN304",
+        "ATN309",
+        "ATN404",
+        "ATN405",
+        "ATN406",
+    ),
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    for lost in xray.lost_letters:
+        yield GOTCHA.at(
+            lost.op.location,
+            _message(lost),
+            expected="each axis of an operand in the other operand or in the result",
+            found=f"an axis of size {lost.size} in one operand alone",
+        )
+    for anatomy in xray.sites:
+        heads = anatomy.influence.heads_in_product
+        if heads > 1 and anatomy.site.scores is not None:
+            yield GOTCHA.at(
+                anatomy.site.scores,
+                "scores are summed over the heads",
+                expected=f"scores of {heads} heads",
+                found="one score for all heads together",
+            )
+
+
+def _message(lost: LostLetter) -> str:
+    if lost.diagonal:
+        return f"an axis of size {lost.size} is named twice; only the diagonal is read"
+    whose = "the attention weights are" if lost.of_weights else "one operand is"
+    return f"{whose} summed over an axis of size {lost.size} before the product"
