@@ -42,7 +42,7 @@ GOTCHA = Gotcha(
     code="ATN307",
     name="einsum-axes",
     summary="einsum contracts or keeps the wrong axis",
-    fix="give each axis one letter, the same in both operands and in the result: bhqd,bhkd->bhqk, then bhqk,bhkd->bhqd",
+    fix="give each axis a letter of its own: bhqd,bhkd->bhqk for the scores, bhqk,bhkd->bhqd for the context",
     explains=(
         "ATN101",
         "ATN102",
