@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -75,6 +76,13 @@ def _add_lint(commands: Any) -> None:
     lint.add_argument("--baseline", metavar="FILE", help="leave out the findings that this file accepts")
     lint.add_argument(
         "--write-baseline", action="store_true", help=f"accept all there is now, in --baseline or {BASELINE}"
+    )
+    lint.add_argument(
+        "--add-ignore",
+        nargs="?",
+        const="",
+        metavar="REASON",
+        help="write a comment that silences it beside each finding that fails the run",
     )
     lint.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found")
     lint.add_argument("--statistics", action="store_true", help="count the findings by code instead of showing them")
@@ -155,6 +163,8 @@ def _lint(options: argparse.Namespace) -> int:
         from attn_guard.baseline import Baseline
 
         report = Baseline.read(Path(file)).apply(report)
+    if options.add_ignore is not None:
+        return _add_ignores(report, options.add_ignore)
     if options.statistics:
         _print(_statistics(report))
     else:
@@ -175,6 +185,19 @@ def _read(options: argparse.Namespace, config: Config) -> Report:
     if config.exclude:
         paths = [file for file in python_files(paths) if not config.excludes(file)]
     return lint_paths(paths, **chosen)
+
+
+def _add_ignores(report: Report, reason: str) -> int:
+    from attn_guard.gotchas.registry import entries
+    from attn_guard.lint.add_ignore import with_ignores
+    from attn_guard.lint.rewrite import rewrite
+
+    failing = [found for found in report.findings if found.fails and found.code in entries()]
+    for path in dict.fromkeys(found.location.path for found in failing):
+        here = [found for found in failing if found.location.path == path]
+        rewrite(Path(path), partial(with_ignores, findings=here, reason=reason))
+    _print(f"silenced {counted(len(failing), 'finding')}")
+    return CLEAN
 
 
 def _accept(report: Report, file: Path) -> int:

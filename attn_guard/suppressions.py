@@ -10,9 +10,8 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 _CODE = r"[A-Za-z]+[0-9]+"
 _OURS = re.compile(r"#\s*attn-guard:\s*(?P<scope>file-ignore|ignore)\[(?P<codes>[^\]]*)\]")
@@ -20,71 +19,84 @@ _NOQA = re.compile(rf"#\s*noqa\s*:\s*(?P<codes>{_CODE}(?:[\s,]+{_CODE})*)", re.I
 _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 
 
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """One code that one comment silences: where the code is written, and the lines for which it holds (None: all).
+
+    ``is_noqa`` says that the comment is one that other tools read as well.
+    """
+
+    code: str
+    line: int
+    column: int
+    lines: range | None
+    is_noqa: bool = False
+
+    def holds(self, code: str, line: int) -> bool:
+        return code == self.code and (self.lines is None or line in self.lines)
+
+
 @dataclass(frozen=True)
 class Suppressions:
-    """Which codes the comments of one source file silence: in the whole file, and line by line."""
+    """What the comments of one source file silence."""
 
-    everywhere: frozenset[str] = frozenset()
-    by_line: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    all: tuple[Suppression, ...] = ()
 
     @classmethod
     def of(cls, source: str) -> Suppressions:
         """Reads the comments of a file. A file that breaks off keeps the comments before the break."""
         if "attn-guard:" not in source and "noqa" not in source.lower():
             return cls()
-        everywhere: set[str] = set()
-        by_line: defaultdict[int, set[str]] = defaultdict(set)
-        for comment, lines in _comments(source):
-            here, file = _codes(comment)
-            everywhere |= file
-            for line in lines if here else ():
-                by_line[line] |= here
-        return cls(frozenset(everywhere), {line: frozenset(codes) for line, codes in by_line.items()})
+        found = (one for comment, lines in _comments(source) for one in _suppressions(comment, lines))
+        return cls(tuple(found))
 
     def silences(self, code: str, line: int) -> bool:
-        return code in self.everywhere or code in self.by_line.get(line, frozenset())
+        return any(one.holds(code, line) for one in self.all)
 
 
-def _codes(comment: str) -> tuple[set[str], set[str]]:
-    """The codes that a comment silences here, and those that it silences in the whole file."""
-    here: set[str] = set()
-    file: set[str] = set()
-    for match in _OURS.finditer(comment):
-        target = file if match["scope"] == "file-ignore" else here
-        target.update(_split(match["codes"]))
-    for match in _NOQA.finditer(comment):
-        here.update(_split(match["codes"]))
-    return here, file
+@dataclass(frozen=True, slots=True)
+class _Comment:
+    text: str
+    line: int
+    column: int
 
 
-def _split(codes: str) -> Iterable[str]:
-    return (code.upper() for code in re.split(r"[\s,]+", codes) if code)
+def _suppressions(comment: _Comment, lines: range) -> Iterator[Suppression]:
+    for pattern in (_OURS, _NOQA):
+        for match in pattern.finditer(comment.text):
+            everywhere = "scope" in match.groupdict() and match["scope"] == "file-ignore"
+            for code in re.finditer(r"[^\s,]+", match["codes"]):
+                column = comment.column + match.start("codes") + code.start()
+                yield Suppression(
+                    code[0].upper(), comment.line, column, None if everywhere else lines, is_noqa=pattern is _NOQA
+                )
 
 
-def _comments(source: str) -> Iterator[tuple[str, range]]:
+def _comments(source: str) -> Iterator[tuple[_Comment, range]]:
     """Each comment with the lines that it speaks for."""
-    waiting: list[tuple[str, int]] = []  # comments alone on their line, until the next line of code
-    last: tuple[str, int] | None = None
+    waiting: list[_Comment] = []  # comments alone on their line, until the next line of code
+    last: _Comment | None = None
     start = 0  # first line of the statement that is being read, 0 between statements
     for token in _tokens(source):
         line = token.start[0]
         if token.type == tokenize.COMMENT:
+            comment = _Comment(token.string, line, token.start[1] + 1)
             if token.line.lstrip().startswith("#"):
-                waiting.append((token.string, line))
+                waiting.append(comment)
             else:
-                last = (token.string, line)
+                last = comment
             continue
         if last is not None:
             closes = token.type == tokenize.NEWLINE and start
-            yield last[0], range(start if closes else last[1], last[1] + 1)
+            yield last, range(start if closes else last.line, last.line + 1)
             last = None
         if token.type not in _LAYOUT:
             start = start or line
-            yield from ((comment, range(place, line + 1)) for comment, place in waiting)
+            yield from ((comment, range(comment.line, line + 1)) for comment in waiting)
             waiting = []
         elif token.type == tokenize.NEWLINE:
             start = 0
-    yield from ((comment, range(place, place + 1)) for comment, place in [*waiting, *([last] if last else [])])
+    yield from ((comment, range(comment.line, comment.line + 1)) for comment in [*waiting, *([last] if last else [])])
 
 
 def _tokens(source: str) -> Iterator[tokenize.TokenInfo]:

@@ -108,13 +108,13 @@ def select(
     """
     wanted, unwanted = tuple(select), tuple(ignore)
     for code in (*wanted, *unwanted):
-        if not any(_matches(code, known) for known in (*entries(), *TOOL_CODES)):
+        if not any(matches(code, known) for known in (*entries(), *TOOL_CODES)):
             raise UsageError(f"unknown code {code!r}; `attn-guard rules` lists the codes there are")
     chosen = []
     for code, entry in entries().items():
-        if detector not in entry.detectors or any(_matches(prefix, code) for prefix in unwanted):
+        if detector not in entry.detectors or any(matches(prefix, code) for prefix in unwanted):
             continue
-        if wanted and not any(_matches(prefix, code) for prefix in wanted):
+        if wanted and not any(matches(prefix, code) for prefix in wanted):
             continue
         if detector in entry.gotcha.preview and not preview and code not in wanted:
             continue
@@ -125,5 +125,6 @@ def select(
 TOOL_CODES = ("ATN900", "ATN901", "ATN902", "ATN903")
 
 
-def _matches(prefix: str, code: str) -> bool:
+def matches(prefix: str, code: str) -> bool:
+    """Whether a code, the beginning of one, or "ALL" stands for a code."""
     return prefix == "ALL" or (len(prefix) > 3 and code.startswith(prefix))

@@ -7,16 +7,18 @@ import gc
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from attn_guard.anatomy import Site
-from attn_guard.findings import Detector, Finding, Location, Report, Severity, merge
+from attn_guard.findings import Finding, Location, Report, Severity, merge
 from attn_guard.gotchas.registry import Entry
-from attn_guard.gotchas.registry import select as select_gotchas
+from attn_guard.lint.comments import comment_findings
 from attn_guard.lint.decorators import decorator_calls
 from attn_guard.lint.files import decode, python_files
 from attn_guard.lint.parsing import parse
+from attn_guard.lint.plan import SYNTAX_ERROR, Plan
 from attn_guard.lint.prefilter import may_matter
 from attn_guard.lint.reader import Reading, read
 from attn_guard.lint.regions import Source, cut
@@ -30,12 +32,11 @@ def lint_paths(
 
     Raises `attn_guard.errors.UsageError` for a path that does not exist or an unknown code.
     """
-    ignore = tuple(ignore)
-    entries = select_gotchas(select, ignore, preview=preview, detector=Detector.LINT)
+    plan = Plan.of(select, ignore, preview=preview)
     chosen = list(paths)
     named = {path for path in chosen if path.is_file()}
     with _no_collection():
-        return merge(_lint_file(path, path in named, entries, ignore) for path in python_files(chosen))
+        return merge(_lint_file(path, path in named, plan) for path in python_files(chosen))
 
 
 @contextmanager
@@ -59,51 +60,67 @@ def lint_source(
     preview: bool = False,
 ) -> Report:
     """Lints source text as if it were the content of ``path``."""
-    ignore = tuple(ignore)
-    entries = select_gotchas(select, ignore, preview=preview, detector=Detector.LINT)
     content = source.encode() if isinstance(source, str) else source
-    return _lint_content(content, path, True, entries, ignore)
+    return _lint_content(content, path, True, Plan.of(select, ignore, preview=preview))
 
 
-def _lint_file(path: Path, named: bool, entries: tuple[Entry, ...], ignore: tuple[str, ...]) -> Report:
+def _lint_file(path: Path, named: bool, plan: Plan) -> Report:
     try:
         content = path.read_bytes()
     except OSError as error:
-        return Report(findings=_unless(ignore, _unparsed(str(path), 1, 0, error.strerror or str(error))), files=1)
-    return _lint_content(content, str(path), named, entries, ignore)
+        return _unread(plan, _unparsed(str(path), 1, 0, error.strerror or str(error)))
+    return _lint_content(content, str(path), named, plan)
 
 
-def _lint_content(
-    content: bytes, path: str, named: bool, entries: tuple[Entry, ...], ignore: tuple[str, ...]
-) -> Report:
+def _lint_content(content: bytes, path: str, named: bool, plan: Plan) -> Report:
     matters = may_matter(content)
-    if not matters and not named:
+    if not matters and not named and b"attn-guard:" not in content:
         return Report(files=1)
     text = decode(content)
     broken = syntax_error(text, path) if named else None
-    if broken is None and matters:
+    if broken is None and not matters:
+        return _commented(Report(files=1), path, Suppressions.of(text), plan)
+    if broken is None:
         source = cut(path, text)
         reading = read(source)
-        if not any(region.is_unreadable for region in source.regions):
-            return _judge(source, reading, entries)
-        broken = syntax_error(text, path)
+        if any(region.is_unreadable for region in source.regions):
+            broken = syntax_error(text, path)
         if broken is None:
-            return _judge(source, reading, entries)
-    return Report(findings=_unless(ignore, broken) if broken else (), files=1)
+            return _judge(source, reading, plan)
+    return _unread(plan, broken)
 
 
-def _judge(source: Source, reading: Reading, entries: tuple[Entry, ...]) -> Report:
-    found = [finding for entry in entries for finding in _findings(entry, reading)]
+def _unread(plan: Plan, broken: Finding) -> Report:
+    return Report(findings=(broken,) if SYNTAX_ERROR in plan.own else (), files=1)
+
+
+def _judge(source: Source, reading: Reading, plan: Plan) -> Report:
+    found = [finding for entry in plan.entries for finding in _findings(entry, reading)]
     unique = {(f.code, f.location.line, f.location.column): f for f in reversed(found)}
     ordered = sorted(unique.values(), key=lambda finding: finding.sort_key)
-    silenced = _silencer(source) if ordered else None
-    kept = [f for f in ordered if silenced is None or not silenced(f)]
-    return Report(
-        findings=tuple(kept),
+    comments = Suppressions.of(source.text)
+    allowed = list(_allowed(source)) if ordered and "allow(" in source.text else []
+    silenced = [f for f in ordered if comments.silences(f.code, f.location.line) or any(a.holds(f) for a in allowed)]
+    report = Report(
+        findings=tuple(f for f in ordered if f not in silenced),
         sites=reading.sites,
         files=1,
         regions=sum(region.is_parsed for region in source.regions),
-        suppressed=tuple(f for f in ordered if f not in kept),
+        suppressed=tuple(silenced),
+    )
+    return _commented(report, source.path, comments, plan)
+
+
+def _commented(report: Report, path: str, comments: Suppressions, plan: Plan) -> Report:
+    """The report with what there is to say about the comments that silence findings."""
+    said = [found for found in comment_findings(path, comments, report.suppressed, plan) if found.code in plan.own]
+    kept = [found for found in said if not comments.silences(found.code, found.location.line)]
+    if not said:
+        return report
+    return replace(
+        report,
+        findings=tuple(sorted((*report.findings, *kept), key=lambda finding: finding.sort_key)),
+        suppressed=(*report.suppressed, *(found for found in said if found not in kept)),
     )
 
 
@@ -119,23 +136,14 @@ def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:
 
 
 class _Allowed(NamedTuple):
+    """What ``@allow`` on a class silences: one code, on the lines of the class."""
+
     code: str
     first: int
     last: int
 
-
-class _silencer:  # noqa: N801
-    """Whether a comment, or ``@allow`` on the class around it, silences a finding."""
-
-    def __init__(self, source: Source) -> None:
-        self._comments = Suppressions.of(source.text)
-        self._allowed = list(_allowed(source)) if "allow(" in source.text else []
-
-    def __call__(self, finding: Finding) -> bool:
-        line = finding.location.line
-        return self._comments.silences(finding.code, line) or any(
-            allowed.code == finding.code and allowed.first <= line <= allowed.last for allowed in self._allowed
-        )
+    def holds(self, finding: Finding) -> bool:
+        return self.code == finding.code and self.first <= finding.location.line <= self.last
 
 
 def _allowed(source: Source) -> Iterator[_Allowed]:
@@ -163,17 +171,13 @@ def syntax_error(text: str, path: str) -> Finding | None:
 
 def _unparsed(path: str, line: int, column: int, reason: str) -> Finding:
     return Finding(
-        code="ATN900",
+        code=SYNTAX_ERROR,
         name="syntax-error",
         severity=Severity.ERROR,
         message=f"the file could not be parsed: {reason[:1].lower()}{reason[1:]}",
         location=Location(path, max(line, 1), column),
         help="correct the syntax; nothing else in this file was checked",
     )
-
-
-def _unless(ignore: tuple[str, ...], finding: Finding) -> tuple[Finding, ...]:
-    return () if any(finding.code.startswith(prefix) for prefix in ignore) else (finding,)
 
 
 def sites_of(source: str, path: str = "<string>") -> tuple[Site, ...]:

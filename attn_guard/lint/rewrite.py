@@ -1,0 +1,56 @@
+"""Changes the text of a source file, and nothing else about it."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import tempfile
+import tokenize
+from collections.abc import Callable
+from pathlib import Path
+
+from attn_guard.errors import UsageError
+from attn_guard.lint.files import decode
+
+
+def rewrite(path: Path, edit: Callable[[str], str]) -> bool:
+    """Puts the edited text in the place of a file's text; says whether anything changed.
+
+    Encoding, byte order mark, line ends and permissions stay. The new file takes the place of the old one in one step,
+    so that an interruption leaves either of them whole. Raises `UsageError` where the file cannot be written.
+    """
+    content = path.read_bytes()
+    text = decode(content)
+    changed = edit(text)
+    if changed == text:
+        return False
+    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+    _replace(path, mark + changed.encode(_encoding(content)))
+    return True
+
+
+def _encoding(content: bytes) -> str:
+    """The encoding that `decode` reads the content in."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        content.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        return "latin-1"
+    return "utf-8" if encoding == "utf-8-sig" else encoding
+
+
+def _replace(path: Path, content: bytes) -> None:
+    target = path.resolve()  # a link stays a link
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(name).chmod(target.stat().st_mode)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
