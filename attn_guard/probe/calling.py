@@ -121,7 +121,9 @@ def suggested(module: nn.Module, contract: Contract, seed: int = 0) -> Iterator[
     required = [
         p
         for p in parameters.values()
-        if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD
+        if (p.default is p.empty or (contract.cross and p.name in MEMORY))
+        and p.kind is not p.VAR_POSITIONAL
+        and p.kind is not p.VAR_KEYWORD
     ]
     if not required:
         yield from _of_library(module, contract, seed)

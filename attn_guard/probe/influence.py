@@ -75,7 +75,7 @@ class Influence:
     @cached_property
     def _rows(self) -> dict[str, Tensor]:
         """[slice, row] of each operand: the row of its origin that it comes from."""
-        return {name: _decoded(bits.any(dim=self._features[name])) for name, bits in self._bits.items()}
+        return {name: decoded(bits.any(dim=self._features[name])) for name, bits in self._bits.items()}
 
     @property
     def _features(self) -> dict[str, int]:
@@ -87,7 +87,7 @@ class Influence:
     def over_channels(self) -> bool:
         """Whether channels attend to channels: one row of an operand holds all positions, one column each of them."""
         return any(
-            bool((self._rows[name] == SEVERAL).any() and (_decoded(bits.any(dim=-3 - self._features[name])) >= 0).all())
+            bool((self._rows[name] == SEVERAL).any() and (decoded(bits.any(dim=-3 - self._features[name])) >= 0).all())
             for name, bits in self._bits.items()
         )
 
@@ -131,7 +131,7 @@ class Influence:
             targets = [parts[name][1] for name in names]
             differences = self._differences((rows,), halves(len(rows)), targets)
             for name, target in zip(names, targets, strict=True):
-                found[name] = _by_bit([stacked(one[target]) for one in differences])
+                found[name] = by_bit([stacked(one[target]) for one in differences])
         return found
 
     def _differences(
@@ -247,8 +247,8 @@ class Influence:
         owners = self.owners.reshape(-1)
         groups = [torch.isin(owners, group).nonzero().flatten() for group in halves(int(owners.max()) + 1)]
         differences = self._differences((context,), groups, [merged.value])
-        touched = _by_bit([merged.touched(one[merged.value]) for one in differences])
-        mixed = (_decoded(touched) == SEVERAL).nonzero().flatten().tolist()
+        touched = by_bit([merged.touched(one[merged.value]) for one in differences])
+        mixed = (decoded(touched) == SEVERAL).nonzero().flatten().tolist()
         return f"row {mixed[0]} of the merged heads takes from several positions" if mixed else ""
 
     @cached_property
@@ -287,13 +287,13 @@ def _groups(keys: Tensor) -> list[Tensor]:
     return [torch.tensor(rows) for rows in columns if rows]
 
 
-def _by_bit(touched: list[Tensor]) -> Tensor:
+def by_bit(touched: list[Tensor]) -> Tensor:
     """What `halves` changed, in their order → [bit, 0 or 1, ...]."""
     stacked_up = torch.stack(touched)
     return stacked_up.view(-1, 2, *stacked_up.shape[1:])
 
 
-def _decoded(touched: Tensor) -> Tensor:
+def decoded(touched: Tensor) -> Tensor:
     """[bit, 0 or 1, ...] → the one number whose changes were seen; `SEVERAL` where both halves of a bit were."""
     without, having = touched.unbind(dim=1)
     weights = (2 ** torch.arange(len(touched))).view(-1, *[1] * (without.dim() - 1))

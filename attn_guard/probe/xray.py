@@ -18,12 +18,14 @@ from attn_guard.probe.contractions import LostLetter, lost_letters
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
+from attn_guard.probe.memory import Cross, cross
 from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.record import record
 from attn_guard.probe.sites import traces
 from attn_guard.probe.streams import Streams
 from attn_guard.probe.tape import Tape
 from attn_guard.probe.training import Dropout, Modes, Run
+from attn_guard.probe.wiring import Wiring
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,6 +77,16 @@ class XRay:
     def padded(self) -> tuple[PaddedRun, ...]:
         """What calls with padding show, one for each mask argument whose meaning is promised."""
         return tuple(padded_runs(self))
+
+    @cached_property
+    def wirings(self) -> tuple[Wiring, ...]:
+        """Which parameters project what, for each attention computation."""
+        return tuple(Wiring(site, self.module) for site in self.sites)
+
+    @cached_property
+    def cross(self) -> Cross | None:
+        """The two inputs of a cross attention, where one is declared or evident."""
+        return cross(self.module, self.call, self.tape, self.contract, self.streams.all)
 
     @property
     def dropouts(self) -> list[Dropout]:

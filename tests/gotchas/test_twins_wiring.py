@@ -49,3 +49,39 @@ def test_dropout_before_softmax_opens_the_future(kind: str, leaks: bool) -> None
     assert bool(influence_in_training("atn502_dropout_before_softmax", kind, 22).triu(1).any()) is leaks
     module, x = build(kind, "atn502_dropout_before_softmax"), torch.randn(1, 5, 22)
     assert torch.equal(module(x)[:, :2], module(torch.cat((x[:, :2], x[:, 3:]), dim=1))[:, :2])
+
+
+@pytest.mark.parametrize(("kind", "follows"), [("broken", "memory"), ("fixed", "x")])
+def test_the_output_of_a_cross_attention_follows_its_queries(kind: str, follows: str) -> None:
+    module = build(kind, "atn401_swapped_cross_inputs")
+    inputs = {"x": torch.randn(2, 5, 26), "memory": torch.randn(2, 7, 26)}
+    output = module(**inputs)
+    assert output.shape == inputs[follows].shape
+    for name, value in inputs.items():
+        order = torch.randperm(value.shape[1])
+        again = module(**{**inputs, name: value[:, order]})
+        expected = output[:, order] if name == follows else output
+        torch.testing.assert_close(again, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "matters"), [("broken", False), ("fixed", True)])
+def test_whether_the_memory_matters(kind: str, matters: bool) -> None:
+    module, x = build(kind, "atn402_memory_ignored"), torch.randn(2, 5, 26)
+    outputs = [module(x, torch.randn(2, 7, 26)) for _ in range(2)]
+    assert torch.equal(*outputs) is not matters
+
+
+@pytest.mark.parametrize(("kind", "idle"), [("broken", ["w_v.bias", "w_v.weight"]), ("fixed", [])])
+def test_projections_without_a_gradient(kind: str, idle: list[str]) -> None:
+    module, x = build(kind, "atn403_qkv_mixup"), torch.randn(2, 5, 26)
+    with torch.enable_grad():
+        module(x, x, x).square().sum().backward()
+    assert sorted(name for name, parameter in module.named_parameters() if parameter.grad is None) == idle
+
+
+@pytest.mark.parametrize(("kind", "mixes"), [("broken", False), ("fixed", True)])
+def test_whether_positions_learn_from_each_other(kind: str, mixes: bool) -> None:
+    module, x = build(kind, "atn406_output_unused"), torch.randn(2, 5, 26)
+    changed = x.clone()
+    changed[:, 0] = torch.randn(2, 26)
+    assert torch.equal(module(x)[:, 1:], module(changed)[:, 1:]) is not mixes

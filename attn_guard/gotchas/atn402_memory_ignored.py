@@ -1,0 +1,59 @@
+"""A memory that has no influence: self-attention where cross attention was meant.
+
+What it does
+------------
+Finds modules that are given a memory, and whose output stays the same, bit for bit, whatever the memory holds.
+
+Why is this bad
+---------------
+A decoder that never looks at its source is a language model: it writes fluent text about nothing. Training shows no
+error, and the loss falls to that of the target's own statistics. It takes one wrong argument, `self.cross(x, x, x)`, or
+a key projection that reads the stream in place of the memory.
+
+It is reported where the module declares `@attn_guard.contract(cross=True)`, and as a warning where `forward` cannot be
+called without an argument named plainly (`memory`, `context`, `encoder_hidden_states`). Optional arguments that a
+configuration turns off, as in many models of transformers, are left alone.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.anatomy import Stage, StepKind
+from attn_guard.findings import Severity
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN402",
+    name="memory-ignored",
+    summary="the memory has no influence on the output",
+    fix="make the keys and values from the memory",
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    cross = xray.cross
+    if cross is None or not xray.sites or not (cross.declared or cross.required) or cross.memory_matters:
+        return
+    site = xray.sites[-1].site
+    key = next(iter(site.find(StepKind.PROJECTION, Stage.KEY)), None)
+    yield GOTCHA.at(
+        key or xray.sites[-1].trace.scores.location,
+        f"{cross.memory} has no influence on the output; the keys come from {cross.own}",
+        severity=Severity.ERROR if cross.declared else Severity.WARNING,
+        expected=f"an output that changes with {cross.memory}",
+        found="the same output, bit for bit",
+    )

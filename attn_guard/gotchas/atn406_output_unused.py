@@ -1,0 +1,61 @@
+"""An attention whose result is thrown away, or whose output projection is.
+
+What it does
+------------
+Finds attention that is computed and has no influence on anything that the module returns, although the stream that it
+was made of goes on: `self.attn(x)` as a statement, a result that is never added back. Also finds modules that return
+the merged heads as they are, while a projection of the right form, made after those of query, key and value, is never
+used (a warning).
+
+Why is this bad
+---------------
+Without attention no position learns anything from another; the residual stream and the feed-forward layers still
+train, and the loss still falls. Without the output projection, each head can write to its own columns only, and the
+parameters that were meant for it never get a gradient.
+
+Attention that is computed for its weights, which are returned, is not reported.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.findings import Severity
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN406",
+    name="output-unused",
+    summary="the result of the attention reaches nothing that is returned",
+    fix="feed the result on: x = x + self.attn(x)",
+    explains=("ATN309", "ATN402", "ATN403"),
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    for wiring in xray.wirings:
+        trace = wiring.anatomy.trace
+        if wiring.output_goes_nowhere:
+            yield GOTCHA.at(trace.context.location, expected="influence on the output", found="none")
+        elif wiring.idle_output:
+            yield GOTCHA.at(
+                trace.merge[-1].location if trace.merge else trace.context.location,
+                f"the merged heads are returned as they are; {wiring.idle_output} is never used",
+                severity=Severity.WARNING,
+                help="send the merged heads through the output projection",
+                expected=f"{wiring.idle_output} on the way to the output",
+                found="no projection",
+            )

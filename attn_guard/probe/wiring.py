@@ -1,0 +1,242 @@
+"""Which learned matrix serves which part of an attention computation, and which ones lie idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import torch
+from torch import Tensor, nn
+
+from attn_guard.anatomy import Stage, StepKind
+from attn_guard.findings import Location
+from attn_guard.probe.anatomist import Anatomy
+from attn_guard.probe.flow import LAYOUT, MATMUL, Projection
+from attn_guard.probe.influence import by_bit, decoded, halves
+from attn_guard.probe.origins import Rows, feature_axis
+from attn_guard.probe.replay import Replay
+from attn_guard.probe.tape import Tape, same
+
+PARTS = (Stage.QUERY, Stage.KEY, Stage.VALUE)
+
+
+@dataclass(frozen=True)
+class Mixup:
+    """A part that is made with the projection of another, or with none, while its own lies idle.
+
+    ``wrong`` is the part, ``other`` the one whose projection it takes (None: it takes none) and ``idle`` names the
+    projection, or the columns of a fused one, that nothing uses.
+    """
+
+    wrong: Stage
+    other: Stage | None
+    idle: str
+    location: Location
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The projections of one attention computation, by the parameters they are."""
+
+    anatomy: Anatomy
+    module: nn.Module
+
+    @property
+    def tape(self) -> Tape:
+        return self.anatomy.trace.flow.tape
+
+    @cached_property
+    def projections(self) -> dict[Stage, Projection]:
+        trace = self.anatomy.trace
+        found = (trace.query_projection, trace.key_projection, trace.value_projection)
+        return {part: projection for part, projection in zip(PARTS, found, strict=True) if projection is not None}
+
+    @cached_property
+    def names(self) -> dict[Stage, str]:
+        """The parameter that projects each part; parts whose matrix is computed from several are left out."""
+        found = {part: parameter_of(self.tape, projection.weight) for part, projection in self.projections.items()}
+        return {part: name for part, name in found.items() if name}
+
+    def mixups(self) -> Iterator[Mixup]:
+        if len(self.names) < len(self.projections) or self.tape.failure is not None:
+            return
+        for first, second in combinations(self.projections, 2):
+            if self.projections[first].op is self.projections[second].op:
+                yield from self._of_columns(first, second)
+            elif self._matrix(first) == self._matrix(second):
+                yield from self._of_siblings(first, second)
+        yield from self._unprojected()
+        yield from self._chained()
+
+    def _of_siblings(self, first: Stage, second: Stage) -> Iterator[Mixup]:
+        """Two parts share a projection, and one of the same form beside it lies idle."""
+        shared = self.names[first]
+        for idle in self.idle(shared):
+            wrong, other = (second, first) if self._order(idle) > self._order(shared) else (first, second)
+            yield Mixup(wrong, other, seat(idle), self.projections[wrong].op.location)
+            return
+
+    def _of_columns(self, first: Stage, second: Stage) -> Iterator[Mixup]:
+        """Two parts take the same columns of one projection, and as many others lie idle."""
+        op = self.projections[first].op
+        columns = {part: self._columns(part) for part, projection in self.projections.items() if projection.op is op}
+        if not columns[first].any() or not torch.equal(columns[first], columns[second]):
+            return
+        unused = ~torch.stack(list(columns.values())).any(dim=0)
+        if not unused.any():
+            yield from self._of_siblings(first, second)
+        elif int(unused.sum()) >= int(columns[first].sum()) and self._idle_columns(first, unused):
+            begin, end = int(unused.long().argmax()), int(unused.nonzero().max())
+            after = begin > int(columns[first].long().argmax())
+            wrong, other = (second, first) if after else (first, second)
+            yield Mixup(wrong, other, f"columns {begin} to {end} of {seat(self.names[first])}", self._split(wrong))
+
+    def _unprojected(self) -> Iterator[Mixup]:
+        """A part that is the bare input, beside a projection of the others' form that lies idle."""
+        trace = self.anatomy.trace
+        bare = [part for part in PARTS if part not in self.projections]
+        if len(bare) != 1 or len(self.names) != 2 or trace.output is None:
+            return
+        idle = [name for name in self.idle(next(iter(self.names.values()))) if name not in self.names.values()]
+        if len(idle) == 1:
+            ops = {Stage.QUERY: trace.scores, Stage.KEY: trace.scores, Stage.VALUE: trace.context}
+            yield Mixup(bare[0], None, seat(idle[0]), ops[bare[0]].location)
+
+    def _chained(self) -> Iterator[Mixup]:
+        """A part projected from another part, by matrices that stand side by side and have one shape."""
+        if len(self.names) < len(PARTS) or len({(holder(name), self._shape(name)) for name in self.names.values()}) > 1:
+            return
+        for part, other in ((part, other) for part in PARTS for other in PARTS if part is not other):
+            source = self.projections[other].op.output
+            if self.projections[part].activation in self.tape.descendants([source]):
+                yield Mixup(part, other, "", self.projections[part].op.location)
+                return
+
+    @property
+    def output_goes_nowhere(self) -> bool:
+        """Whether nothing that is returned depends on the context, though it goes on with what the context was made
+        of.
+
+        Weights that are returned are reason enough to compute them.
+        """
+        trace, alive = self.anatomy.trace, self.tape.alive
+        if not alive or trace.context.output in alive or trace.softmax.output in alive:
+            return False
+        operands = {trace.query, trace.key, trace.value, *(part.op.output for part in self.projections.values())}
+        return not alive.isdisjoint(operands) or self._input_goes_on
+
+    @property
+    def _input_goes_on(self) -> bool:
+        """Whether the stream that the query is projected from, or the norm of, is read again after the context, to
+        something returned."""
+        trace, alive = self.anatomy.trace, self.tape.alive
+        projection = self.projections.get(Stage.QUERY)
+        read = projection.activation if projection is not None else trace.query
+        stream = max(
+            (value for value in self.tape.ancestors(read) & alive if value in trace.flow.content), default=read
+        )
+        if any(op.name in MATMUL for op in trace.flow.between(stream, read)):
+            return False  # a branch of its own, all of which goes nowhere
+        return any(
+            op.index > trace.context.index and not alive.isdisjoint(op.outputs) for op in self.tape.consumers(stream)
+        )
+
+    @cached_property
+    def idle_output(self) -> str:
+        """The projection of the right form that lies idle where the context is returned without any; "" for none."""
+        trace, names = self.anatomy.trace, set(self.names.values())
+        if trace.output is not None or trace.merged is None or trace.context.output not in self.tape.alive:
+            return ""
+        if trace.merged not in self.tape.results() or len(names) < len(self.projections) or not names:
+            return ""
+        width = self.tape.values[trace.merged].shape[-1]
+        beside, last = {holder(name) for name in names}, max(map(self._order, names))
+        idle = [
+            name
+            for name in self._unused
+            if holder(name) in beside and self._order(name) > last and self._shape(name)[1:] == (width,)
+        ]
+        return seat(idle[0]) if len(idle) == 1 else ""
+
+    def idle(self, beside: str) -> list[str]:
+        """The parameters of the same shape and holder as this one that nothing returned depends on."""
+        form = (holder(beside), self._shape(beside))
+        return [name for name in self._unused if (holder(name), self._shape(name)) == form]
+
+    @cached_property
+    def _unused(self) -> list[str]:
+        used = {id(self.module.get_parameter(name)) for name in used_parameters(self.tape)}
+        return [name for name, parameter in self.module.named_parameters() if id(parameter) not in used]
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.module.get_parameter(name).shape)
+
+    def _order(self, name: str) -> int:
+        """The place of a parameter in the order in which the module registers them."""
+        return [known for known, _ in self.module.named_parameters(remove_duplicate=False)].index(name)
+
+    def _matrix(self, part: Stage) -> tuple[str, int, int]:
+        """A parameter, and the piece of it that a projection multiplies by."""
+        weight = self.tape.values[self.projections[part].weight]
+        return self.names[part], int(weight.storage_offset()), weight.numel()
+
+    def _columns(self, part: Stage) -> Tensor:
+        """[column] of the projection's result: whether the part depends on it, and on no other at the same place."""
+        trace, columns = self.anatomy.trace, self._by_column(part)
+        operand = {Stage.QUERY: trace.query, Stage.KEY: trace.key, Stage.VALUE: trace.value}[part]
+        replay = Replay(self.tape, [columns.value], [operand])
+        generator = torch.Generator().manual_seed(self.anatomy.seed)
+        bits = [
+            ~same(replay({columns.value: columns.changed(group, generator)})[operand], self.tape.values[operand])
+            for group in halves(len(columns))
+        ]
+        found = decoded(by_bit(bits).cpu())
+        return torch.isin(torch.arange(len(columns)), found)
+
+    def _idle_columns(self, part: Stage, chosen: Tensor) -> bool:
+        """Whether nothing that is returned changes with these columns of the projection's result."""
+        columns, results = self._by_column(part), self.tape.results()
+        changed = columns.changed(chosen.nonzero().flatten(), torch.Generator().manual_seed(self.anatomy.seed))
+        again = Replay(self.tape, [columns.value], results)({columns.value: changed})
+        return all(bool(same(again[result], self.tape.values[result]).all()) for result in results)
+
+    def _by_column(self, part: Stage) -> Rows:
+        """The result of a part's projection, with one row of `Rows` for each of its columns."""
+        projection = self.projections[part]
+        result = projection.op.output
+        elements = torch.arange(self.tape.values[result].numel()).view(self.tape.values[result].shape)
+        return Rows(self.tape, result, elements.movedim(feature_axis(projection), 0).flatten(1))
+
+    def _split(self, part: Stage) -> Location:
+        """Where the columns of a part are taken from a fused projection."""
+        step = next((s for s in self.anatomy.site.steps if s.stage is part and s.kind is StepKind.SPLIT), None)
+        return step.location if step is not None else self.projections[part].op.location
+
+
+def parameter_of(tape: Tape, value: int) -> str:
+    """The parameter that a value is, or a rearranged piece of; "" for any other value."""
+    while (op := tape.maker(value)) is not None and op.name in LAYOUT:
+        value = op.inputs[0]
+    name = tape.leaves.get(value, "")
+    return name.removeprefix("parameter ") if name.startswith("parameter ") else ""
+
+
+def used_parameters(tape: Tape) -> list[str]:
+    """The parameters that something returned depends on."""
+    return [
+        name.removeprefix("parameter ")
+        for value, name in tape.leaves.items()
+        if name.startswith("parameter ") and value in tape.alive
+    ]
+
+
+def seat(name: str) -> str:
+    """The layer that a parameter belongs to: "attn.q" for "attn.q.weight"."""
+    return name.removesuffix(".weight")
+
+
+def holder(name: str) -> str:
+    """The module that holds the layer of a parameter: "attn" for "attn.q.weight" and for "attn.w_q"."""
+    return seat(name).rpartition(".")[0]
