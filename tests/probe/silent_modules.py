@@ -345,7 +345,11 @@ class SharedQk(Core):
 
 
 class SharedKv(Core):
-    """Key and value are the same numbers."""
+    """Key and value are the same numbers, and there is no projection for a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.v
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k = (part(x).unflatten(-1, (H, HEAD_DIM)).transpose(1, 2) for part in (self.q, self.k))
