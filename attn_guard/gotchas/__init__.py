@@ -34,7 +34,9 @@ class Gotcha:
 
     ``summary`` is the default message of its findings and ``fix`` their default help line. ``preview`` names
     the detectors that only run with ``--preview`` because their precision is not proven yet. ``explains`` are the codes
-    of what this mistake can bring about: where the probe finds both, they become its consequences.
+    of what this mistake can bring about: where the probe finds both, they become its consequences. ``explained_by``
+    says
+    the same from the other side, for mistakes that many others bring about: codes, or the beginnings of codes ("ATN3").
     """
 
     code: str
@@ -44,6 +46,7 @@ class Gotcha:
     severity: Severity = Severity.ERROR
     preview: tuple[Detector, ...] = ()
     explains: tuple[str, ...] = ()
+    explained_by: tuple[str, ...] = ()
 
     def at(
         self,

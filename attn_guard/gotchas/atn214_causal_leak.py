@@ -32,12 +32,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.findings import Location, Severity
+from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from attn_guard.findings import Finding
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
@@ -67,27 +65,16 @@ def lint(function: Function) -> Iterator[Finding]:
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    """Outputs that change with a later input; the place is the first site that looks ahead, or the first operation."""
-    influence = xray.streams.influence
-    if xray.contract.causal is not True or influence is None or not influence.triu(1).any():
+    """Outputs that change with a later input; the place is the first site that looks ahead."""
+    leak = xray.leak
+    if leak is None or leak.outside:
         return
-    queries, keys = influence.triu(1).nonzero()[0].tolist()
-    site = next((anatomy.site for anatomy in xray.sites if anatomy.site.causal is False), None)
-    leak = None if site is not None else xray.streams.first_leak()
-    place = site.softmax if site is not None else leak.location if leak is not None else None
+    output, changed = leak.first
     yield GOTCHA.at(
-        place or Location("<probe>", 0),
-        f"output {queries} depends on input {keys}, which comes after it",
+        leak.place,
+        f"output {output} depends on input {changed}, which comes after it",
         severity=Severity.ERROR if xray.promised("causal") else Severity.WARNING,
         expected="no influence of later inputs",
-        found=f"influence in {int(influence.triu(1).sum())} of {len(influence) * (len(influence) - 1) // 2} cells",
-        notes=() if site is not None else ("every attention looks back only; the future enters here",),
-        leak_map=_leak_map(influence),
-    )
-
-
-def _leak_map(influence: Tensor) -> tuple[tuple[int, ...], ...]:
-    return tuple(
-        tuple(int(changed) * (2 if key > query else 1) for key, changed in enumerate(row))
-        for query, row in enumerate(influence.tolist())
+        found=leak.extent,
+        leak_map=leak.map,
     )

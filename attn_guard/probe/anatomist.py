@@ -71,6 +71,17 @@ class Anatomy:
         weights = weights if cells is None else cells
         return weights.reshape(-1, heads, *weights.shape[-2:]) if weights.dim() > 1 else weights
 
+    @property
+    def final_weights(self) -> Tensor | None:
+        """The weights as they meet the values, (slices, queries, keys); None where their axes are unclear."""
+        trace = self.trace
+        weights = trace.flow.tape.values[trace.weights]
+        cells = self._stack(trace.flow.chain(trace.scores.output, trace.weights), weights)
+        if cells is not None or trace.sideways:
+            return cells
+        stack = weights.reshape(-1, *weights.shape[-2:])
+        return stack.mT if trace.turned else stack
+
     def _stack(self, ops: Sequence[Op], value: Tensor) -> Tensor | None:
         """A value of the scores' cells at the end of a chain of operations from them, as (slices, queries, keys)."""
         found = Cells.of(self.trace.flow.tape, self.trace.scores.output, ops)
@@ -134,17 +145,22 @@ class Anatomy:
         if blocked is None or influence is None or blocked.shape != influence.shape:
             return None
         blocked = blocked.cpu() & ~blocked.cpu().all(dim=-1, keepdim=True)
-        cells = blocked & influence & ~torch.eye(*blocked.shape[-2:], dtype=torch.bool)
+        weights = self._stack(self.trace.before, self.trace.flow.tape.values[self.trace.softmax.output])
+        if weights is None:
+            return None
+        weights = weights.cpu()
+        cells = blocked & influence & (weights != 0) & ~torch.eye(*blocked.shape[-2:], dtype=torch.bool)
         if not cells.any():
             return None
-        weights = self._stack(self.trace.before, self.trace.flow.tape.values[self.trace.softmax.output])
         step = next((s for s in self.site.before_softmax(StepKind.MASK)), None)
-        return None if step is None or weights is None else (step, float(weights.cpu()[cells].max()))
+        return None if step is None else (step, float(weights[cells].max()))
 
     @property
     def hides_past(self) -> bool:
         """Whether the masks block every earlier key, or every key but later ones, of each query."""
-        if self.blocked is None or self.influence.is_self is not True or self.blocked.shape[-1] < 3:
+        if self.blocked is None or self.influence.is_self is not True:
+            return False
+        if self.blocked.shape[-1] < 3 or self.blocked.shape[-1] != self.blocked.shape[-2]:
             return False
         past = torch.ones(self.blocked.shape[-2:], dtype=torch.bool, device=self.blocked.device)
         return any(bool((self.blocked == past.tril(diagonal)).all()) for diagonal in (0, -1))

@@ -323,6 +323,12 @@ def bound(module: nn.Module, call: Call) -> dict[str, Any]:
     return flat
 
 
+def arguments(module: nn.Module, call: Call) -> dict[str, Any]:
+    """Parameter name → value of a call, defaults included."""
+    defaults = {p.name: p.default for p in _parameters(module).values() if p.default is not p.empty}
+    return {**defaults, **bound(module, call)}
+
+
 def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(module.forward).parameters

@@ -50,8 +50,10 @@ def _weight(finding: Finding) -> tuple[bool, bool, int]:
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
-    entry = entries().get(cause.code)
-    return entry is not None and finding.code in entry.gotcha.explains
+    known = entries()
+    listed = cause.code in known and finding.code in known[cause.code].gotcha.explains
+    brought = finding.code in known and cause.code.startswith(known[finding.code].gotcha.explained_by)
+    return cause.code != finding.code and (listed or brought)
 
 
 def _with_consequences(cause: Finding, findings: Sequence[Finding]) -> Finding:

@@ -186,15 +186,21 @@ class Influence:
         return bool(shared.any())
 
     @cached_property
-    def later(self) -> Tensor | None:
-        """[slice, query, key]: whether key j stands after the position of query i; None where order is unknown."""
+    def distance(self) -> Tensor | None:
+        """[slice, query, key]: how many places key j stands after the position of query i (negative: before it); None
+        where order is unknown."""
         if self.slices is None or self.is_self is not True or self.queries.shape[0] != self.keys.shape[0]:
             return None
         own = (self.queries[:, :, None] == self.keys[:, None, :]) & (self.queries >= 0)[:, :, None]
         if not own.any(dim=-1).all() or self.scrambled_split:
             return None
         place = own.long().argmax(dim=-1)
-        return torch.arange(self.keys.shape[1]) > place[:, :, None]
+        return torch.arange(self.keys.shape[1]) - place[:, :, None]
+
+    @cached_property
+    def later(self) -> Tensor | None:
+        """[slice, query, key]: whether key j stands after the position of query i; None where order is unknown."""
+        return None if self.distance is None else self.distance > 0
 
     @property
     def causal(self) -> bool | None:

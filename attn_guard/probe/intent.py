@@ -5,18 +5,13 @@ An inferred promise is printed as an assumption, and a fault against it is a war
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attn_guard.contract import Contract, MaskMeaning
-from attn_guard.probe.anatomist import Anatomy, upwards
 from attn_guard.probe.calling import known_meaning, mask_parameters
-from attn_guard.probe.tape import Tape
-
-CAUSAL_ATTRIBUTES = ("is_causal", "causal")
+from attn_guard.probe.evidence import CausalEvidence
 
 
 @dataclass(frozen=True)
@@ -33,11 +28,13 @@ class Intent:
         return tuple(f"{promise}: {why}" for promise, why in self.evidence.items())
 
 
-def infer(module: nn.Module, declared: Contract, tape: Tape, anatomies: Sequence[Anatomy]) -> Intent:
+def infer(module: nn.Module, declared: Contract, causal: CausalEvidence) -> Intent:
     evidence: dict[str, str] = {}
-    inferred = Contract(causal=_causal(module, tape, anatomies, evidence), masks=_masks(module, declared, evidence))
-    if declared.causal is not None:
-        evidence.pop("causal", None)
+    masks = _masks(module, declared, evidence)
+    is_causal: bool | None = None
+    if declared.causal is None and causal.text:
+        evidence["causal"], is_causal = causal.text, True
+    inferred = Contract(causal=is_causal, masks=masks)
     masks = {**(inferred.masks or {}), **(declared.masks or {})}
     contract = declared.over(inferred)
     return Intent(_with_masks(contract, masks), declared, evidence)
@@ -45,56 +42,6 @@ def infer(module: nn.Module, declared: Contract, tape: Tape, anatomies: Sequence
 
 def _with_masks(contract: Contract, masks: dict[str, MaskMeaning]) -> Contract:
     return Contract(masks=masks or None).over(contract)
-
-
-def _causal(module: nn.Module, tape: Tape, anatomies: Sequence[Anatomy], evidence: dict[str, str]) -> bool | None:
-    """A module is taken for causal if each of its self-attentions says so, or holds or applies a triangular mask."""
-    own = [anatomy for anatomy in anatomies if anatomy.influence.is_self is not False]
-    reasons = [_reason(module, tape, anatomy) for anatomy in own]
-    if not reasons or not all(reasons):
-        return None
-    evidence["causal"] = "; ".join(dict.fromkeys(reason for reason in reasons[:2] if reason))
-    return True
-
-
-def _reason(module: nn.Module, tape: Tape, anatomy: Anatomy) -> str:
-    """Why a site is taken for causal; "" where nothing says so."""
-    path = anatomy.trace.module
-    for holder in upwards(path):
-        for name in CAUSAL_ATTRIBUTES:
-            if getattr(module.get_submodule(holder), name, None) is True:
-                return f"{holder + '.' if holder else ''}{name} is True"
-    for value, name in tape.leaves.items():
-        held = name.removeprefix("buffer ").rpartition(".")[0]
-        serves = name.startswith("buffer ") and f"{path}.".startswith(f"{held}." if held else "")
-        if serves and is_triangle(tape.values[value]):
-            return f"{name} is a triangle"
-    place = _triangular_mask(anatomy)
-    return f"a triangular mask is applied at {place}" if place else ""
-
-
-def is_triangle(value: Tensor) -> bool:
-    """Whether all square faces are 0/1, bool or 0/blocking, with a border along the diagonal."""
-    if value.dim() < 2 or value.shape[-1] != value.shape[-2] or value.shape[-1] < 2 or value.is_complex():
-        return False
-    size = value.shape[-1]
-    faces = value.reshape(-1, size, size)
-    return bool(faces.shape[0] <= 64 and any(_is_border(faces == faces[:, :1, -1:], diagonal) for diagonal in (0, 1)))
-
-
-def _is_border(cells: Tensor, diagonal: int) -> bool:
-    triangle = torch.ones(cells.shape[-2:], dtype=torch.bool, device=cells.device).triu(diagonal)
-    return bool((cells == triangle).all())
-
-
-def _triangular_mask(anatomy: Anatomy) -> str | None:
-    """The place of a mask that blocks every later key and no earlier one; used or dropped."""
-    for found in anatomy.all_masks:
-        faces = found.blocked.reshape(-1, *found.blocked.shape[-2:])
-        queries, keys = faces.shape[-2:]
-        if queries == keys and queries > 2 and _is_border(faces, 1):
-            return str(found.op.location)
-    return None
 
 
 def _masks(module: nn.Module, declared: Contract, evidence: dict[str, str]) -> dict[str, MaskMeaning]:

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from attn_guard.probe.places import calling_place
-from attn_guard.probe.tape import Op, Ref, Tape
+from attn_guard.probe.tape import FusedCall, Op, Ref, Tape
 
 
 def record(
@@ -36,7 +36,7 @@ def record(
     recorder = _Recorder(module, input_names or {})
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        stack.enter_context(unfused())
+        stack.enter_context(unfused(recorder.note_fused))
         stack.enter_context(_uncompiled())
         stack.enter_context(recorder.following_modules())
         stack.enter_context(recorder)
@@ -51,12 +51,15 @@ def record(
 
 
 @contextmanager
-def unfused() -> Iterator[None]:
-    """Attention is computed step by step inside: no fused kernels, no encoder fast path."""
+def unfused(note: Callable[[bool, bool], None] | None = None) -> Iterator[None]:
+    """Attention is computed step by step inside: no fused kernels, no encoder fast path.
+
+    ``note`` is told of each call of `F.scaled_dot_product_attention` whether it was given a mask, and ``is_causal``.
+    """
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), _OwnKernels():
+        with sdpa_kernel(SDPBackend.MATH), _OwnKernels(note):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -74,15 +77,38 @@ def _uncompiled() -> Iterator[None]:
 
 class _OwnKernels(TorchFunctionMode):
     """Takes the plain path of `F.scaled_dot_product_attention` also where a module asks for a kernel of its own
-    choice."""
+    choice.
+
+    The plain path refuses a mask beside ``is_causal=True``; here both are joined, as the fused kernels do.
+    """
+
+    def __init__(self, note: Callable[[bool, bool], None] | None = None) -> None:
+        super().__init__()
+        self._note = note
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            with sdpa_kernel(SDPBackend.MATH):
-                return func(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func is not torch.nn.functional.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        given = {**dict(zip(_SDPA, args, strict=False)), **kwargs}
+        masked, causal = given.get("attn_mask") is not None, bool(given.get("is_causal", False))
+        if self._note is not None:
+            self._note(masked, causal)
+        if masked and causal:
+            given = {**given, "attn_mask": _joined(**given), "is_causal": False}
+        with sdpa_kernel(SDPBackend.MATH):
+            return func(**given)
+
+
+_SDPA = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+
+
+def _joined(query: Tensor, key: Tensor, attn_mask: Tensor, **_: Any) -> Tensor:
+    """A mask and the triangle of ``is_causal``, which starts at the top left, in one."""
+    keep = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    return attn_mask & keep if attn_mask.dtype == torch.bool else attn_mask.masked_fill(~keep, -torch.inf)
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -119,6 +145,15 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._sharing.clear()
         self._given.clear()
         return self.tape
+
+    def note_fused(self, masked: bool, causal: bool) -> None:
+        place = calling_place(self.boundary)
+        self.tape.fused.append(FusedCall(len(self.tape.ops), masked, causal, place, self._innermost))
+
+    @property
+    def _innermost(self) -> str:
+        """Path of the innermost module that is running."""
+        return self._running[-1] if self._running else ""
 
     @contextmanager
     def following_modules(self) -> Iterator[None]:
@@ -163,7 +198,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             inputs=tuple(dict.fromkeys(numbers)),
             writes=tuple(self._numbers[id(tensor)] for tensor in written),
             place=calling_place(self.boundary),
-            module=self._running[-1] if self._running else "",
+            module=self._innermost,
             outputs=(),
             random=torch.Tag.nondeterministic_seeded in func.tags,
         )

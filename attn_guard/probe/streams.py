@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attn_guard.probe.flow import LAYOUT
 from attn_guard.probe.influence import Influence, sample
+from attn_guard.probe.order import Map, drawn
 from attn_guard.probe.origins import Rows, rows_of
 from attn_guard.probe.replay import Replay, ReplayError
 from attn_guard.probe.tape import Op, Tape, same
@@ -19,6 +20,9 @@ from attn_guard.probe.tape import Op, Tape, same
 # Multiples of a dtype's epsilon, or of an output's largest number, below which a difference may be rounding.
 SINGLE_ROUNDING = 1e3
 DOUBLE_ROUNDING = 1e-10
+
+# How the names of a decoder's own inputs begin.
+_DECODER = ("decoder_", "tgt", "trg", "target")
 
 # Names of inputs that are query, key or value of one self-attention; they move together.
 _OWN_PARTS = frozenset("query key value q k v queries keys values query_states key_states value_states".split())
@@ -83,10 +87,12 @@ class Streams:
 
     @cached_property
     def main(self) -> Stream | None:
-        """The stream that a returned tensor lines up with, or else the first."""
+        """The stream that a returned tensor lines up with, or else the first; of several, one that is named for a
+        decoder."""
         shapes = [tuple(self.tape.values[value].shape) for value in self.tape.results()]
-        lined_up = (s for s in self.all if any(shape[: len(s.leading)] == s.leading for shape in shapes))
-        return next(lined_up, next(iter(self.all), None))
+        lined_up = [s for s in self.all if any(shape[: len(s.leading)] == s.leading for shape in shapes)]
+        of_decoder = (s for s in lined_up if s.name.startswith(_DECODER))
+        return next(of_decoder, next(iter(lined_up), next(iter(self.all), None)))
 
     @cached_property
     def output(self) -> int | None:
@@ -116,6 +122,11 @@ class Streams:
         for group, touched in zip(groups, self.touched(self._together, groups, self.output), strict=True):
             found[positions[touched], positions[group[0]]] = True
         return found
+
+    @property
+    def map(self) -> Map:
+        """The influence as reports draw it; influence of later positions counts as allowed."""
+        return () if self.influence is None else drawn(self.influence, torch.zeros_like(self.influence))
 
     @property
     def _together(self) -> tuple[Stream, ...]:
@@ -159,21 +170,28 @@ class Streams:
         return self._by_row((again - base).abs() > DOUBLE_ROUNDING * _spread(base))
 
     def first_leak(self) -> Op | None:
-        """The first operation at which an earlier position changes with the last one."""
-        if self.main is None:
+        """The first operation at which a position changes with a later one."""
+        if self.main is None or self.influence is None or not self.influence.triu(1).any():
             return None
-        positions, depth = self.main.positions, len(self.main.leading)
-        last = (positions == positions.max()).nonzero().flatten()
+        later = int(self.influence.triu(1).any(dim=0).nonzero()[-1])
+        positions = self.main.positions
+        return self.first_touched((positions == later).nonzero().flatten(), positions < later)
+
+    def first_touched(self, changed: Tensor, rows: Tensor) -> Op | None:
+        """The first operation at which some of the ``rows`` (bool) of the main stream differ when others are
+        changed."""
+        assert self.main is not None
+        depth = len(self.main.leading)
         shapes = ((op, tuple(self.tape.values[op.output].shape)) for op in self.tape.ops if op.outputs)
         shaped = [op for op, shape in shapes if shape[:depth] == self.main.leading and len(shape) > depth]
-        rows = [stream.rows for stream in self._together]
+        parts = [stream.rows for stream in self._together]
         generator = torch.Generator().manual_seed(self.seed)
-        replay = Replay(self.tape, [part.value for part in rows], [op.output for op in shaped])
-        base = replay({part.value: self.tape.values[part.value].clone() for part in rows})
-        again = replay({part.value: part.changed(last, generator) for part in rows})
+        replay = Replay(self.tape, [part.value for part in parts], [op.output for op in shaped])
+        base = replay({part.value: self.tape.values[part.value].clone() for part in parts})
+        again = replay({part.value: part.changed(changed, generator) for part in parts})
         for op in shaped:
             touched = (~same(again[op.output], base[op.output])).flatten(depth).any(dim=-1).flatten().cpu()
-            if (positions[touched] < positions.max()).any():
+            if (touched & rows).any():
                 return op
         return None
 

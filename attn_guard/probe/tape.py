@@ -53,6 +53,24 @@ class Op:
         return locate(self.place, self.module)
 
 
+@dataclass(frozen=True, slots=True)
+class FusedCall:
+    """A call of `F.scaled_dot_product_attention`: the number of its first operation, and what it was asked to hide.
+
+    ``masked`` says that it was given a mask, ``causal`` is its ``is_causal``.
+    """
+
+    first: int
+    masked: bool
+    causal: bool
+    place: Place | None
+    module: str
+
+    @property
+    def location(self) -> Location:
+        return locate(self.place, self.module)
+
+
 @dataclass(repr=False)
 class Tape:
     """Values and operations of one run, in the order in which they were made.
@@ -60,7 +78,8 @@ class Tape:
     ``leaves`` names the values that no operation made: parameters ("parameter q.weight"), inputs ("input x") and
     constants
     ("constant"). ``result`` is what the module returned, with tensors replaced by `Ref`. ``failure`` is the exception
-    that ended the run early, and ``failed_op`` the operation that raised it, if it was one.
+    that ended the run early, and ``failed_op`` the operation that raised it, if it was one. ``fused`` are the calls of
+    `F.scaled_dot_product_attention`, whose operations are on the tape like all others.
     """
 
     values: list[Tensor] = field(default_factory=list)
@@ -70,6 +89,7 @@ class Tape:
     result: Any = None
     failure: Exception | None = None
     failed_op: Op | None = None
+    fused: list[FusedCall] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"<Tape of {len(self.ops)} operations>"

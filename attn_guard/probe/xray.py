@@ -13,12 +13,15 @@ from attn_guard.contract import Contract, declared_contract
 from attn_guard.errors import UsageError
 from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
-from attn_guard.probe.calling import Call, given, original, suggested
+from attn_guard.probe.calling import Call, arguments, given, original, suggested
 from attn_guard.probe.contractions import LostLetter, lost_letters
+from attn_guard.probe.evidence import CausalEvidence
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
 from attn_guard.probe.memory import Cross, cross
+from attn_guard.probe.leak import Leak, leak_of
+from attn_guard.probe.order import Order
 from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.record import record
 from attn_guard.probe.sites import traces
@@ -32,7 +35,8 @@ from attn_guard.probe.wiring import Wiring
 class XRay:
     """One recorded call of a module. ``print(xray)`` draws the chain of shapes of each attention computation.
 
-    ``sites[i].weights`` are the attention weights, ``sites[i].site`` the anatomy with its steps and source lines.
+    ``sites[i].weights`` are the attention weights, ``sites[i].site`` the anatomy with its steps and source lines;
+    ``streams`` are the inputs as positions, and which outputs they have influence on.
     """
 
     module: nn.Module
@@ -40,6 +44,7 @@ class XRay:
     tape: Tape
     intent: Intent
     sites: tuple[Anatomy, ...]
+    streams: Streams
     seed: int = 0
 
     def __repr__(self) -> str:
@@ -63,10 +68,14 @@ class XRay:
         return getattr(self.intent.declared, promise, None) is not None
 
     @cached_property
-    def streams(self) -> Streams:
-        """The inputs as positions, and which outputs they have influence on."""
-        influences = [site.influence for site in self.sites]
-        return Streams(self.tape, self.call.batch_first, influences, bool(self.contract.cross), self.seed)
+    def orders(self) -> tuple[Order, ...]:
+        """For each attention computation, which keys its queries see."""
+        return tuple(Order(site) for site in self.sites)
+
+    @cached_property
+    def leak(self) -> Leak | None:
+        """Where a module that promises to be causal looks ahead; None where it does not, or promises nothing."""
+        return leak_of(self)
 
     @cached_property
     def lost_letters(self) -> tuple[LostLetter, ...]:
@@ -109,7 +118,9 @@ def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0) -> XR
     tape = record(module, call.args, call.kwargs, call.names(module))
     flow = Flow.of(tape)
     sites = tuple(Anatomy(trace, module, declared.scale, seed) for trace in traces(flow))
-    return XRay(module, call, tape, infer(module, declared, tape, sites), sites, seed)
+    streams = Streams(tape, call.batch_first, [site.influence for site in sites], bool(declared.cross), seed)
+    evidence = CausalEvidence(module, tape, sites, streams, arguments(module, call))
+    return XRay(module, call, tape, infer(module, declared, evidence), sites, streams, seed)
 
 
 def find_call(module: nn.Module, declared: Contract, seed: int = 0) -> tuple[XRay | None, list[str]]:

@@ -194,7 +194,7 @@ class TestWholeModels:
                 return attended
 
         (found,) = attn_guard.check(seeded(Shifting), causal=True)
-        assert found.code == "ATN214"
+        assert found.code == "ATN405"
         marked = [n for n, line in enumerate(HERE.read_text().splitlines(), 1) if line.endswith("# marked shift")]
         assert found.location.line == marked[0]
 

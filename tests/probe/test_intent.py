@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import attn_guard
-from attn_guard.probe.intent import is_triangle
+from attn_guard.probe.evidence import is_triangle
 from attn_guard.probe.xray import XRay
 from tests.probe.modules import CAUSAL_STYLES, STYLES, Block, BuiltIn, Decoder, Sdpa, features, later, seeded
 from tests.probe.silent_modules import Core, Encoder, SlidingWindow

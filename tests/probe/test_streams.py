@@ -43,4 +43,4 @@ def test_the_rounding_is_there_bit_for_bit() -> None:
 def test_a_leak_is_found_however_small_it_is(remainder: float) -> None:
     torch.manual_seed(0)
     report = attn_guard.check(Shifted(remainder), torch.randn(2, 5, 14), causal=True)
-    assert [finding.code for finding in report] == ["ATN214"]
+    assert [finding.code for finding in report] == ["ATN405"]

@@ -38,7 +38,7 @@ def assert_understood(family: str, attention: str) -> None:
     assert [(site.name, site.causal, site.cross) for site in report.sites] == SITES[family]
     assert all(is_scaled_right(family, site) for site in report.sites)
     assert "attention_mask: 1 means attend, as in transformers" in report.assumptions
-    assert any(note.startswith("causal: ") for note in report.assumptions) is (family in ("gpt2", "llama"))
+    assert any(note.startswith("causal: ") for note in report.assumptions) is (family in ("gpt2", "llama", "t5"))
 
 
 @pytest.mark.parametrize("family", MODELS)

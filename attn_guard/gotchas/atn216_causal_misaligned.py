@@ -1,0 +1,61 @@
+"""A causal mask that starts at the wrong corner, because there are more keys than queries.
+
+What it does
+------------
+Finds causal attention with Tq ≠ Tk whose triangle starts at the top left, although the queries are not the first of the
+keys: `is_causal=True` beside a cache, or a `tril` of (Tq, Tk).
+
+Why is this bad
+---------------
+`F.scaled_dot_product_attention(..., is_causal=True)` lets query i see the keys 0 … i. With a cache, query i is not
+position i: a single new token sees the first key of the cache and nothing else, and a chunk of new tokens loses most of
+the past and all of itself. Training, where Tq = Tk, is not affected, so the mistake shows only as poor text.
+
+A triangle from the top left is right where the queries are the first keys, as in a cache of fixed size that is being
+filled. With one new query no mask is needed. Between two different sequences (cross-attention) a triangle says that
+their positions correspond, which is rarely meant; this is a warning.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.findings import Severity
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN216",
+    name="causal-misaligned",
+    summary="causal mask starts at the top left, but the queries are the last of the keys",
+    fix="pass a mask aligned to the bottom right: torch.ones(Tq, Tk, dtype=torch.bool).tril(Tk - Tq)",
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    for order in xray.orders:
+        if not order.misaligned:
+            continue
+        cross = order.distance is None
+        queries, keys = order.seen.shape[-2:] if order.seen is not None else (0, 0)
+        yield GOTCHA.at(
+            order.place,
+            f"causal mask over {queries} queries and {keys} keys of another sequence" if cross else "",
+            severity=Severity.WARNING if cross else Severity.ERROR,
+            help="drop is_causal: all of the other sequence may be seen" if cross else "",
+            expected=f"query 0 sees {keys if cross else keys - queries + 1} keys",
+            found="1",
+            leak_map=order.map,
+        )

@@ -1,0 +1,143 @@
+"""Which keys a query sees, by their distance in time: what causal masks and windows come to.
+
+Measured on the weights that meet the values: a key is seen where its weight is not exactly zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attn_guard.findings import Location
+from attn_guard.probe.anatomist import Anatomy
+
+# Fewer keys than this do not show whether a mask is a triangle, and which.
+FEWEST_KEYS = 3
+
+Map = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Order:
+    """The keys that the queries of one attention computation see.
+
+    ``seen[slice, query, key]`` is True where a key has weight. Rows in which masks block every key, and a finite fill
+    leaves weight on all of them, count as seeing none.
+    """
+
+    anatomy: Anatomy
+
+    @cached_property
+    def seen(self) -> Tensor | None:
+        """None where the axes of the weights are unclear."""
+        weights = self.anatomy.final_weights
+        if weights is None:
+            return None
+        blocked = self.anatomy.blocked
+        seen = (weights.nan_to_num(0.0) != 0).cpu()
+        if blocked is not None and blocked.shape == seen.shape:
+            open_by_fill = blocked.cpu().all(dim=-1, keepdim=True) & seen.all(dim=-1, keepdim=True)
+            seen &= ~open_by_fill
+        return seen
+
+    @cached_property
+    def distance(self) -> Tensor | None:
+        """[slice, query, key]: places from the query's own key to a key; None where order is unknown."""
+        distance = self.anatomy.influence.distance
+        return (
+            distance if distance is not None and self.seen is not None and distance.shape == self.seen.shape else None
+        )
+
+    @property
+    def offset(self) -> int | None:
+        """Where a triangular mask is off by one: +1 if every query sees the next key as well, -1 if none sees its own;
+        0 otherwise, and None where order is unknown."""
+        if self.seen is None or self.distance is None or self.seen.shape[-1] < FEWEST_KEYS:
+            return None
+        if self._sees_one_step_ahead:
+            return 1
+        return -1 if self._is_blind_to_itself else 0
+
+    @property
+    def _sees_one_step_ahead(self) -> bool:
+        """The next key is seen, and none of those that come after it."""
+        assert self.seen is not None and self.distance is not None
+        following, later = self.distance == 1, self.distance > 1
+        return bool(later.any() and (self.seen & following).any() and not (self.seen & later).any())
+
+    @property
+    def _is_blind_to_itself(self) -> bool:
+        """Earlier keys are seen, the own key is not; the first query, which has none before it, is left with
+        nothing."""
+        assert self.seen is not None and self.distance is not None
+        seen, distance = self.seen, self.distance
+        first = (distance >= 0).all(dim=-1)
+        return bool(
+            (seen & (distance < 0)).any()
+            and not (seen & (distance >= 0)).any()
+            and first.any()
+            and not seen[first].any()
+        )
+
+    @property
+    def misaligned(self) -> bool:
+        """Whether a triangle starts at the top left although the queries are not the first of the keys."""
+        if self.seen is None or self.seen.shape[-2] == self.seen.shape[-1]:
+            return False
+        triangle = torch.ones(self.seen.shape[-2:], dtype=torch.bool).tril()
+        if bool(triangle.all()) or not bool((self.seen == triangle).all()):
+            return False
+        if self.distance is not None:
+            own = -self.distance[..., 0]
+            return bool((own > torch.arange(own.shape[-1])).all())
+        return self.anatomy.influence.is_self is False
+
+    @property
+    def triangular(self) -> bool:
+        """Whether the keys that are seen form a triangle, from the top left or to the bottom right."""
+        if self.seen is None or min(self.seen.shape[-2:]) < 2:
+            return False
+        full = torch.ones(self.seen.shape[-2:], dtype=torch.bool)
+        queries, keys = full.shape
+        return any(bool((self.seen == full.tril(shift)).all()) for shift in {0, keys - queries} if shift < keys - 1)
+
+    @property
+    def map(self) -> Map:
+        """[query, key], as reports draw it: 1 seen, 0 not; 2 where a key that is seen comes later."""
+        if self.seen is None:
+            return ()
+        later = self.anatomy.influence.later
+        forbidden = self.seen & later if later is not None and later.shape == self.seen.shape else self.seen & False
+        return drawn(self.seen.any(dim=0), forbidden.any(dim=0))
+
+    @property
+    def place(self) -> Location:
+        """The line of the mask that makes the order, or of the softmax where none does."""
+        return mask_place(self.anatomy)
+
+
+def _sees_one_step_ahead(seen: Tensor, distance: Tensor) -> bool:
+    """The next key is seen, and none of those that come after it."""
+    later = distance > 1
+    return bool(later.any() and (seen & (distance == 1)).any() and not (seen & later).any())
+
+
+def _is_blind_to_itself(seen: Tensor, distance: Tensor) -> bool:
+    """Earlier keys are seen, the own key is not; the first query, which has none before it, is left with nothing."""
+    first = (distance >= 0).all(dim=-1)
+    past, rest = seen & (distance < 0), seen & (distance >= 0)
+    return bool(past.any() and not rest.any() and first.any() and not seen[first].any())
+
+
+def drawn(seen: Tensor, forbidden: Tensor) -> Map:
+    """Two bool maps (outputs, inputs) as one of 0 (no influence), 1 (influence) and 2 (forbidden influence)."""
+    return tuple(tuple(row) for row in (seen.long() + (seen & forbidden).long()).tolist())
+
+
+def mask_place(anatomy: Anatomy) -> Location:
+    """The line of the first mask on the scores, or of the softmax where there is none."""
+    applied = anatomy.masks
+    return applied[0].op.location if applied else anatomy.trace.softmax.location
