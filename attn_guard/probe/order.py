@@ -57,30 +57,9 @@ class Order:
         0 otherwise, and None where order is unknown."""
         if self.seen is None or self.distance is None or self.seen.shape[-1] < FEWEST_KEYS:
             return None
-        if self._sees_one_step_ahead:
+        if _sees_one_step_ahead(self.seen, self.distance):
             return 1
-        return -1 if self._is_blind_to_itself else 0
-
-    @property
-    def _sees_one_step_ahead(self) -> bool:
-        """The next key is seen, and none of those that come after it."""
-        assert self.seen is not None and self.distance is not None
-        following, later = self.distance == 1, self.distance > 1
-        return bool(later.any() and (self.seen & following).any() and not (self.seen & later).any())
-
-    @property
-    def _is_blind_to_itself(self) -> bool:
-        """Earlier keys are seen, the own key is not; the first query, which has none before it, is left with
-        nothing."""
-        assert self.seen is not None and self.distance is not None
-        seen, distance = self.seen, self.distance
-        first = (distance >= 0).all(dim=-1)
-        return bool(
-            (seen & (distance < 0)).any()
-            and not (seen & (distance >= 0)).any()
-            and first.any()
-            and not seen[first].any()
-        )
+        return -1 if _is_blind_to_itself(self.seen, self.distance) else 0
 
     @property
     def misaligned(self) -> bool:
@@ -117,6 +96,19 @@ class Order:
     def place(self) -> Location:
         """The line of the mask that makes the order, or of the softmax where none does."""
         return mask_place(self.anatomy)
+
+
+def _sees_one_step_ahead(seen: Tensor, distance: Tensor) -> bool:
+    """The next key is seen, and none of those that come after it."""
+    later = distance > 1
+    return bool(later.any() and (seen & (distance == 1)).any() and not (seen & later).any())
+
+
+def _is_blind_to_itself(seen: Tensor, distance: Tensor) -> bool:
+    """Earlier keys are seen, the own key is not; the first query, which has none before it, is left with nothing."""
+    first = (distance >= 0).all(dim=-1)
+    past, rest = seen & (distance < 0), seen & (distance >= 0)
+    return bool(past.any() and not rest.any() and first.any() and not seen[first].any())
 
 
 def _sees_one_step_ahead(seen: Tensor, distance: Tensor) -> bool:
