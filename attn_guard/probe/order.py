@@ -111,19 +111,6 @@ def _is_blind_to_itself(seen: Tensor, distance: Tensor) -> bool:
     return bool(past.any() and not rest.any() and first.any() and not seen[first].any())
 
 
-def _sees_one_step_ahead(seen: Tensor, distance: Tensor) -> bool:
-    """The next key is seen, and none of those that come after it."""
-    later = distance > 1
-    return bool(later.any() and (seen & (distance == 1)).any() and not (seen & later).any())
-
-
-def _is_blind_to_itself(seen: Tensor, distance: Tensor) -> bool:
-    """Earlier keys are seen, the own key is not; the first query, which has none before it, is left with nothing."""
-    first = (distance >= 0).all(dim=-1)
-    past, rest = seen & (distance < 0), seen & (distance >= 0)
-    return bool(past.any() and not rest.any() and first.any() and not seen[first].any())
-
-
 def drawn(seen: Tensor, forbidden: Tensor) -> Map:
     """Two bool maps (outputs, inputs) as one of 0 (no influence), 1 (influence) and 2 (forbidden influence)."""
     return tuple(tuple(row) for row in (seen.long() + (seen & forbidden).long()).tolist())
