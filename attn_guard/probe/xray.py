@@ -19,8 +19,8 @@ from attn_guard.probe.evidence import CausalEvidence
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
-from attn_guard.probe.memory import Cross, cross
 from attn_guard.probe.leak import Leak, leak_of
+from attn_guard.probe.memory import Cross, cross
 from attn_guard.probe.order import Order
 from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.record import record
