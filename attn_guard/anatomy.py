@@ -56,6 +56,15 @@ class Size(StrEnum):
     KEYS = "keys"
 
 
+class Axis(StrEnum):
+    """What is counted along an axis of the scores or weights."""
+
+    KEYS = "keys"
+    QUERIES = "queries"
+    HEADS = "heads"
+    BATCH = "batch"
+
+
 @dataclass(frozen=True, slots=True)
 class Factor:
     """What the scores are multiplied by: ``size ** power``, a number, or both when both are known.
@@ -91,7 +100,8 @@ ONE = Factor(value=1.0)
 class Step:
     """One operation of a site.
 
-    ``shape`` is the shape it gives, where known. ``factor`` is set on SCALE steps. On MASK steps ``fill`` is
+    ``shape`` is the shape it gives, where known. ``factor`` is set on SCALE steps; it is what they multiply by, and
+    ``divides`` says that it is written as a division. On MASK steps ``fill`` is
     the number that blocked scores get (or that is added to them), 0.0 for ``scores * mask``; None if unknown.
     ``used`` is False when the step's result never reaches the output. ``scrambles`` is set on SPLIT and MERGE
     steps that mix positions or heads, and says how.
@@ -106,6 +116,7 @@ class Step:
     fill: float | None = None
     used: bool = True
     scrambles: str = ""
+    divides: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,10 @@ class Site:
     ``normalised`` says that query or key pass a norm after their projection, or that the scale is a learned
     temperature: then the size of the scores is bounded some other way and 1/√d_k is not expected.
     ``causal`` says whether every query depends on no later key (None: unknown); ``cross`` whether queries and
-    keys come from different tensors. ``sizes`` holds the numbers a run shows.
+    keys come from different tensors. ``softmax_over`` is the axis that the softmax runs along and ``summed_over``
+    the one
+    that the product with the value sums over: both the keys, where all is right (None: unknown). ``sizes`` holds the
+    numbers a run shows.
     """
 
     name: str
@@ -125,6 +139,8 @@ class Site:
     normalised: bool = False
     cross: bool | None = None
     causal: bool | None = None
+    softmax_over: Axis | None = None
+    summed_over: Axis | None = None
     sizes: Mapping[Size, int] = field(default_factory=dict)
 
     def find(self, kind: StepKind, *stages: Stage) -> tuple[Step, ...]:
@@ -148,6 +164,27 @@ class Site:
         """1/√head_dim, with its value where the head dimension is known."""
         head_dim = self.sizes.get(Size.HEAD_DIM)
         return Factor(head_dim**-0.5 if head_dim else None, Size.HEAD_DIM, -0.5)
+
+    @property
+    def scale_twice(self) -> tuple[Step, Step] | None:
+        """Two steps of which either would be the scale by itself; head_dim**-0.25 on query and on key is one."""
+        steps = [step for step in self.before_softmax(StepKind.SCALE) if step.factor and step.factor.power]
+        quarters = [step for step in steps if step.factor and step.factor.power == -0.25]
+        halves = [step for step in steps if step.factor and step.factor.power in (-0.5, 0.5)]
+        halves += quarters[: len(quarters) // 2]
+        right = [step for step in halves if step in quarters or (step.factor and step.factor.is_right)]
+        if self.scale is None or self.scale.is_right or self.scale.is_one or not right or len(halves) < 2:
+            return None
+        first, *_, last = sorted(halves, key=self.steps.index)
+        return first, last
+
+    @property
+    def inverse_scale(self) -> Step | None:
+        """The only scale step, where it divides by what is an inverse root already."""
+        steps = self.before_softmax(StepKind.SCALE)
+        if len(steps) != 1 or self.scale is None or self.scale.power != 0.5:
+            return None
+        return steps[0] if steps[0].divides else None
 
     @property
     def scores(self) -> Step | None:

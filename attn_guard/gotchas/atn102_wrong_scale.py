@@ -14,6 +14,8 @@ by √head_dim: the weights start out almost uniform, and each head averages its
 them. Multiplying does the opposite and saturates the softmax. A literal is right for one width of head and wrong for
 the next. With one head `d_model` and `head_dim` are the same number, so tests with `heads=1` cannot see the mistake.
 
+A scale that is applied twice, or divided by where it is an inverse already, is ATN103.
+
 It stays silent for a factor that a module states in an attribute and that fits no size (a design, such as Gemma's
 `query_pre_attn_scalar`), for normalised queries and keys, and for a `scale` that the contract declares (μP).
 
@@ -47,7 +49,7 @@ def check(site: Site) -> Iterator[Finding]:
     scale = site.scale
     if scale is None or scale.is_one or site.softmax is None or site.normalised:
         return
-    if _is_right(scale, site) or _is_scaled_twice(scale, site):
+    if _is_right(scale, site) or site.scale_twice or site.inverse_scale:
         return
     message = _message(scale, site)
     if message:
@@ -89,16 +91,6 @@ def _is_right(scale: Factor, site: Site) -> bool:
     if value is None and scale.size and scale.power is not None and scale.size in site.sizes:
         value = site.sizes[scale.size] ** scale.power
     return value is not None and right.value is not None and isclose(value, right.value, rel_tol=1e-3)
-
-
-def _is_scaled_twice(scale: Factor, site: Site) -> bool:
-    """Two factors that are each a part of the product: a double scale, which is another mistake."""
-    factors = [step.factor for step in site.before_softmax(StepKind.SCALE) if step.factor]
-    return (
-        scale.size is Size.HEAD_DIM
-        and len(factors) > 1
-        and all(factor.size is Size.HEAD_DIM and factor.power != scale.power for factor in factors)
-    )
 
 
 def _blamed(scale: Factor, site: Site) -> Step:

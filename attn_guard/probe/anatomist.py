@@ -10,7 +10,8 @@ from math import isclose, prod
 import torch
 from torch import Tensor, nn
 
-from attn_guard.anatomy import ONE, Factor, Site, Size, Stage, Step, StepKind
+from attn_guard.anatomy import ONE, Axis, Factor, Site, Size, Stage, Step, StepKind
+from attn_guard.probe.axes import Line
 from attn_guard.probe.blame import merge_of, split_of
 from attn_guard.probe.cells import Cells
 from attn_guard.probe.flow import Flow, Projection
@@ -98,6 +99,8 @@ class Anatomy:
             normalised=self.normalised,
             cross=None if influence.is_self is None else not influence.is_self,
             causal=influence.causal,
+            softmax_over=self.softmax_over,
+            summed_over=self._counted(self.trace.axes.context),
             sizes=sizes,
         )
 
@@ -113,6 +116,33 @@ class Anatomy:
         if projection is not None:
             found[Size.D_MODEL] = self.influence.query_origin.width
         return found
+
+    @cached_property
+    def softmax_over(self) -> Axis | None:
+        """What the softmax runs along."""
+        if self.trace.axes.softmax is not Line.NEITHER:
+            return self._counted(self.trace.axes.softmax)
+        slices = [tuple(row) for row in self.influence.queries.tolist()]
+        return self.trace.axes.counted_across(slices)
+
+    def _counted(self, line: Line | None) -> Axis | None:
+        """Whether rows or columns of the scores are keys or queries.
+
+        Where the softmax and the product with the value disagree, keys are what comes from the same tensor as the
+        value; where query and key do, too, the columns are taken for keys, as nearly everybody writes it.
+        """
+        if line is None or line is Line.NEITHER:
+            return None
+        keys = Line.ROWS if self.trace.flipped or self._keys_come_first else Line.COLUMNS
+        return Axis.KEYS if line is keys else Axis.QUERIES
+
+    @property
+    def _keys_come_first(self) -> bool:
+        left, right, value = (
+            origin.source
+            for origin in (self.influence.query_origin, self.influence.key_origin, self.influence.value_origin)
+        )
+        return self.trace.sideways and left == value != right
 
     @cached_property
     def masks(self) -> list[Mask]:
@@ -274,6 +304,10 @@ class Anatomy:
             yield self._step(StepKind.SOFTMAX, Stage.WEIGHTS, softmax)
         yield from self._path_steps(Stage.WEIGHTS, trace.softmax.output, trace.after)
         yield self._step(StepKind.CONTEXT, Stage.CONTEXT, trace.context)
+        for incoming, op in _pairs(trace.context.output, trace.merge):
+            number = multiplier(trace.flow, op, incoming)
+            if number not in (None, 1.0):
+                yield self._scale_step(Stage.CONTEXT, op, number)
         yield from self._merge_step()
         if trace.output is not None:
             yield self._step(StepKind.OUTPUT, Stage.CONTEXT, trace.output.op)
@@ -359,7 +393,8 @@ class Anatomy:
 
     def _scale_step(self, stage: Stage, op: Op, number: float | None) -> Step:
         assert number is not None
-        return replace(self._step(StepKind.SCALE, stage, op), factor=self._named(number))
+        step = self._step(StepKind.SCALE, stage, op)
+        return replace(step, factor=self._named(number), divides=op.name.startswith(("div", "true_divide")))
 
     def _mask_step(self, stage: Stage, op: Op, applied: Mask | None) -> Step:
         assert applied is not None

@@ -7,7 +7,7 @@ only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attn_guard.anatomy import Axis
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.tape import Op, Tape, same
 
@@ -38,9 +39,12 @@ _ENDS: Mapping[Line, tuple[Cells, Cells]] = {
 
 @dataclass(frozen=True)
 class Axes:
-    """``softmax`` and ``context``: what the softmax runs along and what the product with the value sums over; None:
-    unknown. ``over`` says more where the softmax runs along neither columns nor rows: "heads", "batch" …"""
+    """``softmax`` and ``context``: what the softmax runs along and what the product with the value sums over (None:
+    unknown)."""
 
+    tape: Tape
+    scores: Op
+    weights: Op
     softmax: Line | None
     context: Line | None
 
@@ -51,14 +55,34 @@ class Axes:
         line = _counted(tape, scores.output, entering, along)
         if line is None:
             line = Line.NEITHER if _is_across(tape, scores.output, entering, along) else None
-        return cls(line, _summed(tape, scores, softmax, contraction, line))
+        return cls(tape, scores, softmax, line, _summed(tape, scores, softmax, contraction, line))
+
+    def counted_across(self, slices: Sequence[tuple[int, ...]]) -> Axis | None:
+        """What is counted along the axis of a softmax that compares no keys; ``slices`` names the positions of each
+        slice's queries: heads of one sample have the same."""
+        shape = self.tape.values[self.scores.output].shape
+        own = self._place(shape, 0, 0)
+        if self._place(shape, 0, -1) != own:
+            return Axis.QUERIES
+        heads = [number for number, held in enumerate(slices) if held == slices[0]]
+        samples = [number for number, held in enumerate(slices) if held != slices[0]]
+        for axis, numbers in ((Axis.HEADS, heads[-1:]), (Axis.BATCH, samples[-1:])):
+            if any(self._place(shape, number, 0) != own for number in numbers):
+                return axis
+        return None
+
+    def _place(self, shape: torch.Size, number: int, row: int) -> frozenset[int]:
+        """Where the keys of one row of one slice lie along the axis of the softmax."""
+        leading = [int(place) for place in torch.unravel_index(torch.tensor(number), shape[:-2])] if shape[:-2] else []
+        axis = int(self.weights.args[1])
+        return _places(self.tape, self.scores.output, (*leading, row), self.weights.inputs[0], axis)
 
 
 def _summed(tape: Tape, scores: Op, softmax: Op, contraction: tuple[int, int], line: Line | None) -> Line | None:
     """What the context product sums over, where the softmax runs along ``line``.
 
     Weights that are normalised once more on the way spread along their axis; unless another axis is clearly the one
-    summed over, it is taken for that of the softmax.
+    summed over, it is taken for that of the softmax where this runs along the columns.
     """
     operand, axis = contraction
     values = tape.values
@@ -68,7 +92,7 @@ def _summed(tape: Tape, scores: Op, softmax: Op, contraction: tuple[int, int], l
     others = [other for other in range(values[weights].dim()) if other != along]
     summed = [other for other in others if _is_kept(tape, weights, other, operand, axis)]
     if len(summed) != 1:
-        return None if summed else line
+        return line if line is Line.COLUMNS and not summed else None
     return _counted(tape, scores.output, softmax.inputs[0], summed[0])
 
 

@@ -1,0 +1,66 @@
+"""The weights are scaled in place of the scores.
+
+What it does
+------------
+Finds 1/√head_dim (or 1/√d_model) applied after the softmax, to the weights or to the context, at sites whose scores
+are not scaled before it.
+
+Why is this bad
+---------------
+The scale belongs on the scores because it decides how sharp the softmax is. After it, it decides nothing: the softmax
+has run on scores that are too large by √head_dim and is saturated, and the rows sum to 1/√head_dim, so that the context
+is too small by as much. A bracket in the wrong place is all it takes: `softmax(q @ k.mT) / d**0.5`.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.anatomy import Factor, Size, StepKind
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.anatomy import Site
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN105",
+    name="scale-after-softmax",
+    summary="the scale is applied after the softmax; the scores are not scaled",
+    fix="scale the scores, before the softmax",
+    explains=("ATN101",),
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    for anatomy in xray.sites:
+        site = anatomy.site
+        if site.softmax is None or site.normalised or _is_scaled(site):
+            continue
+        for step in site.after_softmax(StepKind.SCALE):
+            if step.factor is not None and _is_a_scale(step.factor):
+                yield GOTCHA.at(
+                    step,
+                    expected=f"scores times {site.right_scale}",
+                    found=f"weights times {step.factor}",
+                    related=(site.softmax, "softmax over the unscaled scores"),
+                )
+                break
+
+
+def _is_scaled(site: Site) -> bool:
+    return bool(site.before_softmax(StepKind.SCALE)) or (site.scale is not None and not site.scale.is_one)
+
+
+def _is_a_scale(factor: Factor) -> bool:
+    return factor.size in (Size.HEAD_DIM, Size.D_MODEL) and factor.power in (-0.5, -1.0)
