@@ -46,6 +46,11 @@ class Location:
     end_column: int = 0
     module: str = ""
 
+    @property
+    def installed(self) -> bool:
+        """Whether the place lies in an installed package, out of its user's reach."""
+        return "site-packages" in self.path
+
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}"
         return f"{place}:{self.column}" if self.column else place

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from torch import nn
+from torch import Tensor, nn
 
 from attn_guard.anatomy import Stage
 from attn_guard.probe.calling import Call
@@ -16,6 +16,7 @@ from attn_guard.probe.dropout import dropouts
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.record import record
+from attn_guard.probe.returned import dropped_maps
 from attn_guard.probe.sites import Trace, traces
 from attn_guard.probe.tape import Op
 
@@ -50,6 +51,12 @@ class Run:
         return [
             Dropout(stage, op, self._is_raised(op.module)) for trace in self.traces for stage, op in dropouts(trace)
         ]
+
+    @property
+    def dropped_maps(self) -> list[tuple[Op, Tensor]]:
+        """Returned maps that carry dropout of a rate above 0: the dropout and the map."""
+        found = (pair for trace in self.traces for pair in dropped_maps(trace))
+        return [(op, value) for op, value in found if not self._is_raised(op.module)]
 
     def _is_raised(self, path: str) -> bool:
         """Whether a module, or a dropout module that it holds, has a rate of 0."""

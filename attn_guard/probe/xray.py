@@ -24,6 +24,7 @@ from attn_guard.probe.memory import Cross, cross
 from attn_guard.probe.order import Order
 from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.record import record
+from attn_guard.probe.returned import Returned, returned_maps
 from attn_guard.probe.sites import traces
 from attn_guard.probe.streams import Streams
 from attn_guard.probe.tape import Tape
@@ -96,6 +97,16 @@ class XRay:
     def cross(self) -> Cross | None:
         """The two inputs of a cross attention, where one is declared or evident."""
         return cross(self.module, self.call, self.tape, self.contract, self.streams.all)
+
+    @cached_property
+    def returned(self) -> tuple[Returned, ...]:
+        """The maps of queries by keys among what the module returns."""
+        return tuple(found for site in self.sites for found in returned_maps(site))
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the module is a layer of torch itself."""
+        return type(self.module).__module__.startswith("torch.nn.")
 
     @property
     def dropouts(self) -> list[Dropout]:

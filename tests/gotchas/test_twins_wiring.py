@@ -85,3 +85,31 @@ def test_whether_positions_learn_from_each_other(kind: str, mixes: bool) -> None
     changed = x.clone()
     changed[:, 0] = torch.randn(2, 26)
     assert torch.equal(module(x)[:, 1:], module(changed)[:, 1:]) is not mixes
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("broken", (2, 5, 5)), ("fixed", (2, 2, 5, 5))])
+def test_one_map_for_each_head(kind: str, shape: tuple[int, ...]) -> None:
+    module, x = build(kind, "atn601_averaged_weights"), torch.randn(2, 5, 26)
+    weights = module(x)[1]
+    assert weights.shape == shape
+    per_head = build("fixed", "atn601_averaged_weights")
+    per_head.load_state_dict(module.state_dict())
+    torch.testing.assert_close(weights if kind == "broken" else weights.mean(dim=1), per_head(x)[1].mean(dim=1))
+
+
+@pytest.mark.parametrize(("kind", "sums_to_one"), [("broken", False), ("fixed", True)])
+def test_rows_of_the_returned_weights_in_training(kind: str, sums_to_one: bool) -> None:
+    module, x = build(kind, "atn602_weights_after_dropout"), torch.randn(2, 5, 26)
+    for mode, expected in ((False, True), (True, sums_to_one)):
+        sums = module.train(mode)(x)[1].sum(dim=-1)
+        assert torch.allclose(sums, torch.ones_like(sums)) is expected
+
+
+@pytest.mark.parametrize(("kind", "faithful"), [("broken", False), ("fixed", True)])
+def test_the_returned_weights_make_the_output(kind: str, faithful: bool) -> None:
+    module, x = build(kind, "atn603_unfaithful_weights"), torch.randn(2, 5, 22)
+    output, weights = module(x)
+    value = module.qkv(x).view(2, 5, 3, 2, 11)[:, :, 2].transpose(1, 2)  # type: ignore[operator]
+    again = module.out((weights @ value).transpose(1, 2).reshape(2, 5, 22))  # type: ignore[operator]
+    assert torch.allclose(again, output, atol=1e-5) is faithful
+    assert bool((weights.triu(1) > 0).any()) is not faithful

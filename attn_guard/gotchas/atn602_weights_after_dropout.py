@@ -1,0 +1,56 @@
+"""Returned attention weights that carry dropout in training.
+
+What it does
+------------
+Finds modules that return their weights after dropout: in training mode, some are 0 by chance, the others are too large,
+and rows do not sum to one.
+
+Why is this bad
+---------------
+The map is another one at each call. A loss on the weights (coverage, alignment, sparsity) is computed on noise, and a
+plot made during training shows keys as ignored that are not. In evaluation mode nothing is wrong, so tests pass.
+
+`nn.MultiheadAttention` returns its weights after dropout, and so do the attention layers of several libraries: inside
+an installed library this is a remark.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.findings import Severity
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN602",
+    name="weights-after-dropout",
+    summary="the returned weights carry dropout in training mode",
+    fix="return the weights as the softmax gave them, and use dropout(weights) for the product with the value",
+    severity=Severity.WARNING,
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    if xray.is_built_in or not xray.returned:
+        return
+    for op, weights in xray.modes.training.dropped_maps:
+        sums = weights.sum(dim=-1)
+        yield GOTCHA.at(
+            op.location,
+            severity=Severity.INFO if op.location.installed else Severity.WARNING,
+            expected="rows that sum to 1",
+            found=f"rows that sum to {float(sums.min()):.2f} … {float(sums.max()):.2f}",
+        )
