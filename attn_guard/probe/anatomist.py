@@ -20,6 +20,7 @@ from attn_guard.probe.masks import Mask, drops, is_norm, mask, multiplier
 from attn_guard.probe.origins import Origin
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
+from attn_guard.probe.unread import Unread, unread_columns, unread_heads
 
 SCALE_ATTRIBUTES = (
     "scale",
@@ -184,6 +185,16 @@ class Anatomy:
             return None
         step = next((s for s in self.site.before_softmax(StepKind.MASK)), None)
         return None if step is None else (step, float(weights[cells].max()))
+
+    @cached_property
+    def unread_columns(self) -> tuple[Unread, ...]:
+        """Columns of the projections that are computed and never read."""
+        return tuple(unread_columns(self.trace))
+
+    @cached_property
+    def unread_heads(self) -> Unread | None:
+        """Heads whose context is computed and never read."""
+        return unread_heads(self.trace, self.influence)
 
     @property
     def hides_past(self) -> bool:

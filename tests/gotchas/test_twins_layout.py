@@ -61,3 +61,21 @@ class TestLetters:
         module: Any = build("broken", "atn307_einsum_axes")
         x = features(module)
         torch.testing.assert_close(module(x), module.to_out(module.to_qkv(x).chunk(3, dim=-1)[2]))
+
+
+class TestColumns:
+    @pytest.mark.parametrize(("kind", "live"), [("broken", 1), ("fixed", 3)])
+    def test_atn309_heads_of_the_value_that_get_a_gradient(self, kind: str, live: int) -> None:
+        module: Any = build(kind, "atn309_dead_columns")
+        x = features(module)
+        with torch.enable_grad():
+            (module(x) * torch.randn_like(x)).sum().backward()
+        reached = module.w_v.weight.grad.view(3, 13, 39).flatten(1).any(dim=1)
+        assert reached.tolist() == [head < live for head in range(3)]
+
+    def test_atn309_the_fixed_one_is_the_reference(self) -> None:
+        module: Any = build("fixed", "atn309_dead_columns")
+        x = features(module)
+        q, k, v = (of_heads(part(x), 3) for part in (module.w_q, module.w_k, module.w_v))
+        expected = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(module(x), module.w_o(expected))
