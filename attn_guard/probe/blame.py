@@ -12,7 +12,7 @@ from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
 
-_RESHAPES = frozenset("view _unsafe_view reshape _reshape_alias flatten unflatten".split())
+RESHAPES = frozenset("view _unsafe_view reshape _reshape_alias flatten unflatten".split())
 
 
 def split_of(
@@ -25,7 +25,7 @@ def split_of(
     """
     own = projection.op.place if projection is not None else None
     path = trace.flow.chain(source.rows.value, operand)
-    reshapes = [op for op in path if op.name in _RESHAPES and op.place != own]
+    reshapes = [op for op in path if op.name in RESHAPES and op.place != own]
     if not reshapes or not scrambled or not moves_only(path):
         return reshapes[0] if reshapes else None
     labels = torch.empty(trace.flow.tape.values[source.rows.value].numel(), dtype=torch.long)
@@ -34,7 +34,7 @@ def split_of(
     moved = Replay(trace.flow.tape, [root], [op.output for op in reshapes])(
         {root: labels.view(trace.flow.tape.values[root].shape)}
     )
-    return next((op for op in reshapes if not _along_axes(moved[op.output])), reshapes[0])
+    return next((op for op in reshapes if not along_axes(moved[op.output])), reshapes[0])
 
 
 def merge_of(trace: Trace, influence: Influence, *, scrambled: bool) -> Op | None:
@@ -43,7 +43,7 @@ def merge_of(trace: Trace, influence: Influence, *, scrambled: bool) -> Op | Non
     Of a scrambled merge, the first after which one row of features holds several positions.
     """
     own = trace.output.op.place if trace.output is not None else None
-    reshapes = [op for op in trace.merge if op.name in _RESHAPES and op.place not in (own, trace.context.place)]
+    reshapes = [op for op in trace.merge if op.name in RESHAPES and op.place not in (own, trace.context.place)]
     if not reshapes or not scrambled or trace.turned or not moves_only(trace.merge):
         return reshapes[-1] if reshapes else None
     tape = trace.flow.tape
@@ -55,7 +55,7 @@ def merge_of(trace: Trace, influence: Influence, *, scrambled: bool) -> Op | Non
     return next((op for op in reshapes if _mixes(moved[op.output])), reshapes[-1])
 
 
-def _along_axes(labels: Tensor) -> bool:
+def along_axes(labels: Tensor) -> bool:
     """Whether each axis moves the labels by steps of its own, whatever the place along the others."""
     corner = labels[(0,) * labels.dim()]
     total = corner

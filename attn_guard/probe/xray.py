@@ -24,6 +24,7 @@ from attn_guard.probe.memory import Cross, cross
 from attn_guard.probe.order import Order
 from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.record import record
+from attn_guard.probe.reshapes import SwappingReshape, swapping_reshapes
 from attn_guard.probe.returned import Returned, returned_maps
 from attn_guard.probe.sites import traces
 from attn_guard.probe.streams import Streams
@@ -81,7 +82,17 @@ class XRay:
     @cached_property
     def lost_letters(self) -> tuple[LostLetter, ...]:
         """Axes that einsums of the attention lose before their product."""
-        return tuple(lost_letters(self.sites[0].trace.flow if self.sites else Flow.of(self.tape)))
+        return tuple(lost_letters(self.flow))
+
+    @cached_property
+    def flow(self) -> Flow:
+        """What the operations of the run do."""
+        return self.sites[0].trace.flow if self.sites else Flow.of(self.tape)
+
+    @cached_property
+    def swapping_reshapes(self) -> tuple[SwappingReshape, ...]:
+        """Reshapes around the attention that stand where two axes should be swapped."""
+        return tuple(swapping_reshapes(self.flow, [site.trace for site in self.sites]))
 
     @cached_property
     def padded(self) -> tuple[PaddedRun, ...]:

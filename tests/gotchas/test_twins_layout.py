@@ -79,3 +79,22 @@ class TestColumns:
         q, k, v = (of_heads(part(x), 3) for part in (module.w_q, module.w_k, module.w_v))
         expected = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         torch.testing.assert_close(module(x), module.w_o(expected))
+
+
+class TestReshape:
+    @pytest.mark.parametrize(("kind", "scrambles"), [("broken", True), ("fixed", False)])
+    def test_atn310_a_pixel_sees_other_pixels(self, kind: str, scrambles: bool) -> None:
+        module = build(kind, "atn310_axis_reshape")
+        video = torch.randn(2, 5, 7, 22)
+        before = module(video)
+        video[:, :, 0] = torch.randn(2, 5, 22)
+        others = (module(video) != before)[:, :, 1:]
+        assert bool(others.any()) is scrambles
+
+    def test_atn310_the_fixed_one_is_each_pixel_by_itself(self) -> None:
+        module: Any = build("fixed", "atn310_axis_reshape")
+        video = torch.randn(2, 5, 7, 22)
+        for pixel in range(7):
+            x = module.norm(video[:, :, pixel])
+            expected = video[:, :, pixel] + module.attention(x, x, x)[0]
+            torch.testing.assert_close(module(video)[:, :, pixel], expected)
