@@ -1,0 +1,61 @@
+"""What attn-guard says about a mutant, against what it should say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+
+from attn_guard import Finding, Report, check
+from tests.bench.mutants.experiment import padded_call
+from tests.bench.mutants.fault import Fault, Mutant
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mutant, the situation in which it differs from its twin, and the report on it."""
+
+    mutant: Mutant
+    situation: str
+    report: Report
+
+    @cached_property
+    def failing(self) -> list[Finding]:
+        return [finding for finding in self.report if finding.fails]
+
+    @property
+    def code(self) -> str:
+        return self.mutant.fault.code
+
+    @property
+    def found(self) -> bool:
+        return any(finding.code == self.code for finding in self.failing)
+
+    @property
+    def first(self) -> bool:
+        return bool(self.failing) and self.failing[0].code == self.code
+
+    @property
+    def alone(self) -> bool:
+        """Nothing else fails beside the right code."""
+        return {finding.code for finding in self.failing} == {self.code}
+
+    @property
+    def blamed(self) -> bool:
+        lines = self.mutant.faulty_lines
+        return any(finding.code == self.code and finding.location.line in lines for finding in self.failing)
+
+    @property
+    def instead(self) -> str:
+        """What was found, one code with its line after the other."""
+        shown = [f"{finding.code}:{finding.location.line}" for finding in self.report]
+        return ", ".join(dict.fromkeys(shown)) or "nothing"
+
+
+def report(style: ModuleType, fault: Fault | None = None) -> Report:
+    """The report on a style as a user would ask for it: the module, a call, and the contract of its class."""
+    sizes = dict(fault.sizes) if fault else {}
+    args, kwargs = style.inputs(**sizes)
+    if fault and fault.padded:
+        (args, kwargs), _ = padded_call(style, sizes)
+    return check(style.build(), args, kwargs, preview=True)
