@@ -23,6 +23,7 @@ from attn_guard.probe.leak import Leak, leak_of
 from attn_guard.probe.memory import Cross, cross
 from attn_guard.probe.order import Order
 from attn_guard.probe.padding import PaddedRun, padded_runs
+from attn_guard.probe.parity import Divergence, divergences
 from attn_guard.probe.record import record
 from attn_guard.probe.reshapes import SwappingReshape, swapping_reshapes
 from attn_guard.probe.returned import Returned, returned_maps
@@ -93,6 +94,11 @@ class XRay:
     def swapping_reshapes(self) -> tuple[SwappingReshape, ...]:
         """Reshapes around the attention that stand where two axes should be swapped."""
         return tuple(swapping_reshapes(self.flow, [site.trace for site in self.sites]))
+
+    @cached_property
+    def divergences(self) -> tuple[Divergence, ...]:
+        """Ways through the module that should give the same and do not."""
+        return tuple(divergences(self)) if self.tape.failure is None and self.sites else ()
 
     @cached_property
     def padded(self) -> tuple[PaddedRun, ...]:

@@ -1,0 +1,59 @@
+"""A mask that acts on one path through a module and is lost on another.
+
+What it does
+------------
+Runs a module on every path that its switches open, with the same weights, inputs and seed, and finds attention that
+sees keys on one of them which are blocked on another. Switches are `need_weights` and its like, attributes that
+choose an
+implementation (`flash`, `use_sdpa`, `fused_attn`, `attn_impl`), checkpointing, the attention implementation of a
+transformers model, training mode without dropout, and a mask that blocks nothing in place of none.
+
+Why is this bad
+---------------
+Fast paths are written later than slow ones, and the mask is an argument that is easily forgotten: weights are asked for
+and the code falls back to a branch that was never given the mask; `checkpoint(block, x)` for `checkpoint(block, x,
+mask)`; causality that is added only `if mask is not None`. Tests run one of the paths. The other one is used for
+training, for plots or on other hardware, and looks at padding or into the future.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN209",
+    name="mask-dropped",
+    summary="one path through the module loses the mask",
+    fix="hand the same mask to every path",
+    explains=("ATN212", "ATN214", "ATN503"),
+    explained_by=("ATN1", "ATN201", "ATN202", "ATN203", "ATN205", "ATN206", "ATN207", "ATN208", "ATN221", "ATN3"),
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    for divergence in xray.divergences:
+        if divergence.dropped is None:
+            continue
+        side, site, keys = divergence.dropped
+        other = divergence.other.text
+        yield GOTCHA.at(
+            site.trace.softmax.location,
+            f"the mask is lost with {side.text}" if side.text else f"the mask is lost as called, and acts with {other}",
+            expected="the same keys blocked on every path",
+            found=f"{keys} cells of the scores more are open",
+        )
