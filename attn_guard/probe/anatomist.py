@@ -256,6 +256,17 @@ class Anatomy:
         return self.scale == ONE and bool(self._stated(1.0))
 
     @property
+    def bounded(self) -> bool:
+        """Whether something keeps the scores from growing without end: a norm, a tanh, a clamp."""
+        return self._has_norm or any(op.name.startswith(("tanh", "clamp", "sigmoid")) for op in self.trace.before)
+
+    @property
+    def highest_score(self) -> float:
+        """The largest number that goes into the softmax."""
+        scores = self.trace.flow.tape.values[self.trace.softmax.inputs[0]]
+        return float(scores[scores.isfinite()].max()) if scores.isfinite().any() else 0.0
+
+    @property
     def _has_norm(self) -> bool:
         ways = (
             self._way(self.influence.query_origin.rows.value, self.trace.query),
@@ -311,7 +322,7 @@ class Anatomy:
         for op, found in self._masks_on_raised():
             if found is not None:
                 yield self._mask_step(Stage.SCORES, op, found)
-        for softmax in (trace.softmax, *(other.op for other in trace.repeated)):
+        for softmax in (trace.softmax, *(other.op for other in trace.repeated)) if trace.has_softmax else ():
             yield self._step(StepKind.SOFTMAX, Stage.WEIGHTS, softmax)
         yield from self._path_steps(Stage.WEIGHTS, trace.softmax.output, trace.after)
         yield self._step(StepKind.CONTEXT, Stage.CONTEXT, trace.context)

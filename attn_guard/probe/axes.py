@@ -57,6 +57,10 @@ class Axes:
             line = Line.NEITHER if _is_across(tape, scores.output, entering, along) else None
         return cls(tape, scores, softmax, line, _summed(tape, scores, softmax, contraction, line))
 
+    def are_those_of(self, other: Op) -> bool:
+        """Whether another softmax over the weights runs along the same axis as the first."""
+        return _is_kept(self.tape, self.weights.output, int(self.weights.args[1]), other.inputs[0], int(other.args[1]))
+
     def counted_across(self, slices: Sequence[tuple[int, ...]]) -> Axis | None:
         """What is counted along the axis of a softmax that compares no keys; ``slices`` names the positions of each
         slice's queries: heads of one sample have the same."""
@@ -98,6 +102,7 @@ def _summed(tape: Tape, scores: Op, softmax: Op, contraction: tuple[int, int], l
 
 def _is_kept(tape: Tape, source: int, along: int, target: int, axis: int) -> bool:
     """Whether the places along an axis of one value are those along an axis of another."""
+    along %= tape.values[source].dim()
     size = tape.values[source].shape[along]
     if size != tape.values[target].shape[axis] or size < 2:
         return False

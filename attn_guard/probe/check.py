@@ -119,6 +119,8 @@ def _judged(seen: XRay, tried: list[str], gotchas: Iterable[Entry]) -> Report:
         findings = [not_probed(title, (f"{seen.call}: ran, but cannot be followed: {error}",))]
     if seen.tape.failure is not None and not findings:
         findings = [not_probed(title, tuple(tried))]
+    if not findings and not seen.sites and seen.declined:
+        findings = [_left_alone(title, seen)]
     kept, silenced = _suppressed(by_cause(findings), allowed_codes(module))
     return Report(
         findings=tuple(sorted(kept, key=lambda finding: finding.sort_key)),
@@ -196,6 +198,18 @@ def not_probed(title: str, tried: tuple[str, ...]) -> Finding:
         help="pass the inputs of a real call: check(module, args=(...), kwargs={...})",
         detector=Detector.PROBE,
         notes=tuple(f"tried {attempt}" for attempt in tried[:6]),
+    )
+
+
+def _left_alone(title: str, seen: XRay) -> Finding:
+    """The ATN903 note of a module whose attention is of a kind that is not probed."""
+    first = seen.declined[0]
+    return replace(
+        not_probed(title, ()),
+        message=f"{title} has attention of a kind that is not probed: {first.reason}",
+        location=first.location,
+        help="nothing to do; the checks are written for softmax(query · keyᵀ) · value",
+        notes=tuple(str(one) for one in seen.declined[:6]),
     )
 
 

@@ -23,7 +23,7 @@ from attn_guard.probe.flow import (
     Projection,
     operands,
 )
-from attn_guard.probe.softmax import Softmax, softmaxes
+from attn_guard.probe.softmax import NO_SOFTMAX, Softmax, softmaxes
 from attn_guard.probe.tape import Op
 
 
@@ -49,6 +49,15 @@ class Trace:
     @property
     def softmax(self) -> Op:
         return self.written.op
+
+    @property
+    def has_softmax(self) -> bool:
+        return self.softmax.name != NO_SOFTMAX
+
+    @property
+    def same_softmax_again(self) -> Op | None:
+        """A second softmax along the axis of the first."""
+        return next((other.op for other in self.repeated if self.axes.are_those_of(other.op)), None)
 
     @cached_property
     def axes(self) -> Axes:
@@ -159,7 +168,7 @@ def traces(flow: Flow) -> list[Trace]:
 
 
 def _trace(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> Iterator[Trace]:
-    products = _products(flow, softmax.op.inputs[0], {other.op.output for other in known})
+    products = products_behind(flow, softmax.op.inputs[0], {other.op.output for other in known})
     if not products:
         return
     found = _context(flow, softmax, known)
@@ -184,7 +193,7 @@ def _repeated(flow: Flow, softmax: Softmax, weights: int, known: Sequence[Softma
     return (other for other in known if other is not softmax and {other.op.inputs[0], other.op.output} <= behind)
 
 
-def _products(flow: Flow, scores: int, weights: Collection[int]) -> list[Op]:
+def products_behind(flow: Flow, scores: int, weights: Collection[int]) -> list[Op]:
     """The nearest products of content with content that the scores come from; several where they are added up.
 
     The search ends at the ``weights`` of other softmaxes.

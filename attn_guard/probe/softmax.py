@@ -13,6 +13,9 @@ from typing import Any
 from attn_guard.probe.flow import DROPOUT, LAYOUT, MATMUL, PRODUCT, SELECTION, SOFTMAX, Flow
 from attn_guard.probe.tape import Op, Ref
 
+# Name of the operation in the place of a softmax that is not there.
+NO_SOFTMAX = "no softmax"
+
 _EXP = frozenset({"exp", "exp_"})
 _SUBTRACTIONS = frozenset({"sub", "sub_"})
 _DIVISIONS = frozenset({"div", "div_", "true_divide"})

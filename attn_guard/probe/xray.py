@@ -13,8 +13,10 @@ from attn_guard.contract import Contract, declared_contract
 from attn_guard.errors import UsageError
 from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
+from attn_guard.probe.bare import Bare, bare_traces
 from attn_guard.probe.calling import Call, arguments, given, original, suggested
 from attn_guard.probe.contractions import LostLetter, lost_letters
+from attn_guard.probe.declined import Declined, declined
 from attn_guard.probe.evidence import CausalEvidence
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
@@ -69,6 +71,18 @@ class XRay:
         if promise in (self.intent.declared.masks or {}):
             return True
         return getattr(self.intent.declared, promise, None) is not None
+
+    @cached_property
+    def bare(self) -> tuple[Bare, ...]:
+        """Products of query, key and value without a softmax."""
+        flow = self.sites[0].trace.flow if self.sites else Flow.of(self.tape)
+        found = bare_traces(flow, [site.trace for site in self.sites])
+        return tuple(Bare(Anatomy(trace, self.module, self.intent.declared.scale, self.seed)) for trace in found)
+
+    @cached_property
+    def declined(self) -> tuple[Declined, ...]:
+        """What looks like attention and is left alone, each with its reason."""
+        return tuple(declined(self))
 
     @cached_property
     def orders(self) -> tuple[Order, ...]:

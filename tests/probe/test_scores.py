@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import attn_guard
 from attn_guard.anatomy import Axis
-from tests.probe.modules import HEAD_DIM, STYLES, D, features, seeded
+from tests.probe.modules import HEAD_DIM, STYLES, D, features, later, seeded
 from tests.probe.silent_modules import Core, Encoder, Parts
-from tests.probe.test_softmax import with_softmax
+from tests.probe.test_softmax import shifted, with_softmax
 
 ROOT = HEAD_DIM**0.5
 
@@ -222,3 +222,128 @@ class TestWeightsTransposed:
 def test_both_axes_of_every_style_are_the_keys(style: str) -> None:
     (found,) = attn_guard.xray(seeded(STYLES[style]), (features(),), {}).sites
     assert (found.site.softmax_over, found.site.summed_over) == (Axis.KEYS, Axis.KEYS)
+
+
+class TestSoftmaxTwice:
+    @pytest.mark.parametrize("base", [Encoder, Core])
+    @pytest.mark.parametrize("first", [shifted, lambda scores: scores.softmax(-1)])
+    @pytest.mark.parametrize("second", [shifted, lambda weights: weights.softmax(-1)])
+    def test_along_one_axis(
+        self, base: type[Core], first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]
+    ) -> None:
+        module = with_softmax(lambda scores: second(first(scores)), base)
+        assert codes(module, causal=True if base is Core else None) == ["ATN106"]
+
+    def test_a_mask_between_is_no_mask_after_the_softmax(self) -> None:
+        module = with_softmax(
+            lambda scores: scores.softmax(-1).masked_fill(later(scores.shape[-1]), -torch.inf).softmax(-1), Encoder
+        )
+        assert codes(module, causal=True) == ["ATN106"]
+
+    def test_another_function_between_is_a_choice(self) -> None:
+        assert codes(with_softmax(lambda scores: scores.softmax(-1).log().softmax(-1)), causal=True) == []
+
+    def test_another_axis_is_a_choice(self) -> None:
+        assert codes(with_softmax(lambda scores: scores.softmax(-1).softmax(1), Encoder)) == []
+
+
+class TestNoSoftmax:
+    @pytest.mark.parametrize("base", [Encoder, Core])
+    def test_scaled_or_masked_for_one(self, base: type[Core]) -> None:
+        assert codes(with_softmax(lambda scores: scores, base), causal=True if base is Core else None) == ["ATN106"]
+
+    def test_a_softmax_that_is_left_unused(self) -> None:
+        class Unused(Encoder):
+            def weigh(self, scores: Tensor) -> Tensor:
+                scores.softmax(-1)
+                return scores.masked_fill(later(scores.shape[-1]), 0.0)
+
+        assert codes(seeded(Unused), causal=True) == ["ATN106"]
+
+    @pytest.mark.parametrize(
+        "weigh",
+        [
+            torch.sigmoid,
+            lambda scores: torch.relu(scores).square(),
+            lambda scores: scores / scores.sum(-1, keepdim=True),
+            lambda scores: scores.tanh(),
+            lambda scores: scores.masked_fill(later(scores.shape[-1]), 0.0),
+            lambda scores: scores.tril(),
+            lambda scores: scores * 0.9 ** torch.arange(scores.shape[-1]),
+        ],
+    )
+    def test_another_weight_is_a_choice(self, weigh: Callable[[Tensor], Tensor]) -> None:
+        assert codes(with_softmax(weigh, Encoder)) == []
+
+    def test_a_norm_of_the_context_takes_its_place(self) -> None:
+        class Retention(Encoder):
+            def __init__(self) -> None:
+                super().__init__()
+                self.norm = nn.LayerNorm(HEAD_DIM)
+
+            def forward(self, x: Tensor) -> Tensor:
+                q, k, v = self.heads(x)
+                return self.merge(self.norm(self.scores(q, k) @ v))
+
+        assert codes(seeded(Retention)) == []
+
+    def test_features_of_query_and_key_take_its_place(self) -> None:
+        class Features(Encoder):
+            def scores(self, q: Tensor, k: Tensor) -> Tensor:
+                return (F.elu(q) + 1) @ (F.elu(k) + 1).mT * HEAD_DIM**-0.5
+
+            def weigh(self, scores: Tensor) -> Tensor:
+                return scores
+
+        assert codes(seeded(Features)) == []
+
+    @pytest.mark.parametrize("scale", [1.0, 0.2])
+    def test_an_ordinary_product_of_three_is_a_choice(self, scale: float) -> None:
+        class Product(Encoder):
+            def scores(self, q: Tensor, k: Tensor) -> Tensor:
+                return q @ k.mT * scale
+
+            def weigh(self, scores: Tensor) -> Tensor:
+                return scores
+
+        assert codes(seeded(Product)) == []
+
+
+class TestUnsafeSoftmax:
+    def test_exp_and_sum(self) -> None:
+        def weigh(scores: Tensor) -> Tensor:
+            raised = scores.exp()
+            return raised / raised.sum(-1, keepdim=True)
+
+        (found,) = attn_guard.check(with_softmax(weigh), causal=True, preview=True)
+        assert (found.code, found.severity) == ("ATN108", attn_guard.Severity.WARNING)
+        assert list(attn_guard.check(with_softmax(weigh), causal=True)) == []
+
+    def test_scores_that_something_bounds(self) -> None:
+        class Capped(Core):
+            def hide(self, scores: Tensor) -> Tensor:
+                return super().hide(20 * torch.tanh(scores / 20))
+
+            def weigh(self, scores: Tensor) -> Tensor:
+                raised = scores.exp()
+                return raised / raised.sum(-1, keepdim=True)
+
+        assert codes(seeded(Capped), causal=True) == []
+
+
+class TestMaskScaled:
+    @pytest.mark.parametrize(("fill", "found"), [(-2e4, True), (-torch.inf, False), (-1e9, False)])
+    def test_masked_before_the_scale(self, fill: float, found: bool) -> None:
+        class Early(Encoder):
+            def scores(self, q: Tensor, k: Tensor) -> Tensor:
+                hidden = (q @ k.mT).masked_fill(later(q.shape[-2]), fill)
+                return hidden * HEAD_DIM**-0.5
+
+        assert codes(seeded(Early), causal=True) == (["ATN223"] if found else [])
+
+    def test_a_weak_fill_is_weak_before_that(self) -> None:
+        class Early(Encoder):
+            def scores(self, q: Tensor, k: Tensor) -> Tensor:
+                return (q @ k.mT).masked_fill(later(q.shape[-2]), -1.0) * HEAD_DIM**-0.5
+
+        assert codes(seeded(Early), causal=True) == ["ATN203"]
