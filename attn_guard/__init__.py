@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from attn_guard.findings import Severity as Severity
     from attn_guard.probe.check import assert_sound as assert_sound
     from attn_guard.probe.check import check as check
+    from attn_guard.probe.comparison import Comparison as Comparison
+    from attn_guard.probe.comparison import compare as compare
     from attn_guard.probe.guard import guard as guard
     from attn_guard.probe.xray import xray as xray
 
@@ -28,11 +30,13 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AttentionFault": "attn_guard.findings",
+    "Comparison": "attn_guard.probe.comparison",
     "Finding": "attn_guard.findings",
     "Report": "attn_guard.findings",
     "Severity": "attn_guard.findings",
     "assert_sound": "attn_guard.probe.check",
     "check": "attn_guard.probe.check",
+    "compare": "attn_guard.probe.comparison",
     "guard": "attn_guard.probe.guard",
     "reference": "attn_guard",
     "strategies": "attn_guard",
@@ -41,6 +45,7 @@ _HOMES = {
 
 __all__ = [
     "AttentionFault",
+    "Comparison",
     "Contract",
     "Finding",
     "Report",
@@ -48,6 +53,7 @@ __all__ = [
     "allow",
     "assert_sound",
     "check",
+    "compare",
     "contract",
     "guard",
     "lint",
