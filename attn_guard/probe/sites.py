@@ -177,7 +177,7 @@ def _trace(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> Iterator[T
     context, weights, value = found
     yield Trace(
         flow=flow,
-        scores=min(products, key=lambda op: op.index),
+        scores=_own(flow, products),
         written=softmax,
         context=context,
         weights=weights,
@@ -213,6 +213,18 @@ def products_behind(flow: Flow, scores: int, weights: Collection[int]) -> list[O
         elif projection is None:
             pending.extend(op.inputs)
     return products
+
+
+def _own(flow: Flow, products: Sequence[Op]) -> Op:
+    """The first of several products that no other one is made of: scores of an earlier layer may be added
+    (RealFormer)."""
+    behind = {op.index: flow.tape.descendants([op.output]) for op in products} if len(products) > 1 else {}
+    last = [
+        op
+        for op in products
+        if not any(behind and other.output in behind[op.index] for other in products if other is not op)
+    ]
+    return min(last, key=lambda op: op.index)
 
 
 def _context(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> tuple[Op, int, int] | None:

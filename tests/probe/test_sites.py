@@ -317,3 +317,28 @@ def test_sdpa_called_directly_by_the_user() -> None:
     assert found.scale is not None
     assert found.scale.is_right
     assert found.sizes[Size.HEAD_DIM] == 7
+
+
+class EarlierScores(nn.Module):
+    """Two layers, the second of which adds the first one's scores to its own (He et al. 2021, RealFormer)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Linear(D, 3 * D) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        earlier = x.new_zeros(())
+        for layer in (self.first, self.second):
+            q, k, v = (part.unflatten(-1, (H, -1)).transpose(1, 2) for part in layer(x).chunk(3, -1))
+            earlier = earlier + q @ k.mT * HEAD_DIM**-0.5
+            x = x + (earlier.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return x
+
+
+def test_scores_of_an_earlier_layer_are_not_those_of_the_next() -> None:
+    first, second = (anatomy.trace for anatomy in attn_guard.xray(seeded(EarlierScores), features()).sites)
+    assert first.terms == 1
+    assert second.terms == 2
+    assert second.scores.index > first.context.index
+    assert second.query_projection is not None
+    assert second.query_projection.weight != (first.query_projection and first.query_projection.weight)
