@@ -18,6 +18,7 @@ from attn_guard.probe.flow import Flow, Projection
 from attn_guard.probe.influence import Influence
 from attn_guard.probe.masks import Mask, drops, is_norm, mask, multiplier
 from attn_guard.probe.origins import Origin
+from attn_guard.probe.rotary import Rotary
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
 from attn_guard.probe.unread import Unread, unread_columns, unread_heads
@@ -63,6 +64,11 @@ class Anatomy:
     @cached_property
     def influence(self) -> Influence:
         return Influence(self.trace, self.seed)
+
+    @cached_property
+    def rotary(self) -> Rotary:
+        """How query, key and value are turned by their positions, if they are."""
+        return Rotary(self.influence)
 
     @property
     def weights(self) -> Tensor:

@@ -44,6 +44,20 @@ MEMORY = (
 )
 IDS = ("ids", "idx", "tokens", "indices", "input_ids", "token_ids", "decoder_input_ids")
 TARGET = ("tgt", "trg", "target", "y", "decoder_input", "decoder_input_ids")
+CACHES = (
+    "past_key_values",
+    "past_key_value",
+    "layer_past",
+    "past_kv",
+    "past_kvs",
+    "kv_cache",
+    "kv_caches",
+    "cache",
+    "caches",
+    "past",
+    "incremental_state",
+)
+STARTS = ("start_pos", "input_pos", "cache_position", "start_position", "position_offset", "pos_offset", "offset")
 OWN_KEYS = ("key", "value", "k", "v", "keys", "values", "key_states", "value_states")
 
 
@@ -67,7 +81,7 @@ class Call:
 
     def with_argument(self, module: nn.Module, name: str, value: Any) -> Call:
         """The same call with one parameter given another value."""
-        parameters = list(_parameters(module))
+        parameters = list(parameters_of(module))
         position = parameters.index(name) if name in parameters else len(self.args)
         if position < len(self.args):
             return replace(self, args=(*self.args[:position], value, *self.args[position + 1 :]))
@@ -117,7 +131,7 @@ def given(args: Any, kwargs: Mapping[str, Any] | None, contract: Contract, modul
 
 def suggested(module: nn.Module, contract: Contract, seed: int = 0) -> Iterator[Call]:
     """Calls worth trying, the likeliest first."""
-    parameters = _parameters(module)
+    parameters = parameters_of(module)
     required = [
         p
         for p in parameters.values()
@@ -149,7 +163,7 @@ def _of_library(module: nn.Module, contract: Contract, seed: int) -> Iterator[Ca
         kwargs: dict[str, Any] = {"input_ids": sizes.ids(sizes.time)}
         if getattr(config, "is_encoder_decoder", False):
             kwargs["decoder_input_ids"] = sizes.ids(sizes.memory)
-        if "use_cache" in _parameters(module):
+        if "use_cache" in parameters_of(module):
             kwargs["use_cache"] = False
         yield Call((), kwargs, "input_ids of a transformers model")
         return
@@ -197,6 +211,10 @@ def _filled(
             value = sizes.ids(sizes.memory) if ids else sizes.features(sizes.memory)
         elif name == "position_embeddings":
             value = _rotary(module, sizes)
+        elif name in CACHES or name == contract.cache:
+            value = None
+        elif name in STARTS:
+            value = torch.arange(sizes.time, device=sizes.device) if name in ("input_pos", "cache_position") else 0
         elif name in IDS or "ids" in name.split("_"):
             value = torch.arange(sizes.time, device=sizes.device).expand(sizes.batch, -1)
         elif name in TARGET:
@@ -325,11 +343,12 @@ def bound(module: nn.Module, call: Call) -> dict[str, Any]:
 
 def arguments(module: nn.Module, call: Call) -> dict[str, Any]:
     """Parameter name → value of a call, defaults included."""
-    defaults = {p.name: p.default for p in _parameters(module).values() if p.default is not p.empty}
+    defaults = {p.name: p.default for p in parameters_of(module).values() if p.default is not p.empty}
     return {**defaults, **bound(module, call)}
 
 
-def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
+def parameters_of(module: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a module's ``forward``; none where it has no signature."""
     try:
         return inspect.signature(module.forward).parameters
     except (TypeError, ValueError):
@@ -337,7 +356,7 @@ def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 
 def mask_parameters(module: nn.Module) -> list[str]:
-    return [name for name in _parameters(module) if "mask" in name]
+    return [name for name in parameters_of(module) if "mask" in name]
 
 
 def _tensors(value: Any) -> list[Tensor]:

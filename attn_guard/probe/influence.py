@@ -148,6 +148,24 @@ class Influence:
             found.append({target: ~same(again[target], base[target]).cpu() for target in targets})
         return found
 
+    def rows_at(self, source: Origin, value: int) -> Tensor:
+        """For each number of a value, the row of an origin that it comes from (`NONE`, `SEVERAL`)."""
+        differences = self._differences((source.rows,), halves(len(source.rows)), [value])
+        return decoded(by_bit([one[value] for one in differences]))
+
+    def places(self, source: Origin, own: Tensor) -> tuple[Tensor, Tensor]:
+        """(place, sample) of each row of an origin: where it stands in the slices ``own`` that hold it, and which of
+        the distinct slices that is; `NONE` for a row that no slice holds."""
+        place = torch.full((len(source.rows),), NONE)
+        sample = torch.full((len(source.rows),), NONE)
+        rows_of_position = {position: row for row, position in enumerate(source.positions.tolist())}
+        for number, held in enumerate(dict.fromkeys(tuple(row) for row in own.tolist())):
+            for index, position in enumerate(held):
+                row = rows_of_position.get(position, NONE)
+                if row >= 0:
+                    place[row], sample[row] = index, number
+        return place, sample
+
     @cached_property
     def slices(self) -> Tensor | None:
         """[slice, query, key]: whether the context of query i depends on key j; None where keys do not line up.

@@ -26,14 +26,21 @@ from attn_guard.probe.tape import FusedCall, Op, Ref, Tape
 
 
 def record(
-    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], input_names: Mapping[int, str] | None = None
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    input_names: Mapping[int, str] | None = None,
+    *,
+    stateful: bool = False,
 ) -> Tape:
     """Call ``module(*args, **kwargs)`` once and return its tape.
+
+    What the run wrote in place is undone; a ``stateful`` run keeps what it wrote into anything but parameters.
 
     An exception of the module ends the tape and is kept in ``tape.failure``. Runs without gradients, in the module's
     present mode; the caller sees to it that state is kept (`attn_guard.probe.hygiene`).
     """
-    recorder = _Recorder(module, input_names or {})
+    recorder = _Recorder(module, input_names or {}, stateful=stateful)
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(unfused(recorder.note_fused))
@@ -112,9 +119,10 @@ def _joined(query: Tensor, key: Tensor, attn_mask: Tensor, **_: Any) -> Tensor:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, module: nn.Module, input_names: Mapping[int, str]) -> None:
+    def __init__(self, module: nn.Module, input_names: Mapping[int, str], *, stateful: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tape = Tape()
+        self._stateful = stateful
         self.boundary: FrameType | None = None
         self._paths = {id(child): path for path, child in module.named_modules()}
         self._running: list[str] = []
@@ -139,7 +147,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tape's."""
         for value, tensor in self._given.items():
             kept = self.tape.values[value]
-            if _storage(kept) != _storage(tensor):
+            if self._stateful and not self.tape.is_parameter(value):
+                self._freeze(tensor)
+            elif _storage(kept) != _storage(tensor):
                 self._freeze(tensor)
                 tensor.detach().copy_(kept)
         self._sharing.clear()

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from attn_guard.contract import Contract, declared_contract
 from attn_guard.errors import UsageError
+from attn_guard.findings import Location
 from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.bare import Bare, bare_traces
 from attn_guard.probe.calling import Call, arguments, given, original, suggested
 from attn_guard.probe.contractions import LostLetter, lost_letters
 from attn_guard.probe.declined import Declined, declined
+from attn_guard.probe.copies import NotCopiedError, copied
+from attn_guard.probe.decoding import Mismatch, mismatch
 from attn_guard.probe.evidence import CausalEvidence
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
@@ -29,6 +32,7 @@ from attn_guard.probe.parity import Divergence, divergences
 from attn_guard.probe.record import record
 from attn_guard.probe.reshapes import SwappingReshape, swapping_reshapes
 from attn_guard.probe.returned import Returned, returned_maps
+from attn_guard.probe.rotary import shifted
 from attn_guard.probe.sites import traces
 from attn_guard.probe.streams import Streams
 from attn_guard.probe.tape import Tape
@@ -149,6 +153,20 @@ class XRay:
         """The same call with dropout at work, in training and in evaluation mode."""
         return Modes(self.module, self.call, self.seed)
 
+    @cached_property
+    def decoded(self) -> Mismatch | None:
+        """Where decoding with the module's cache differs from the full pass; None where it does not, or has none."""
+        return mismatch(self)
+
+    @cached_property
+    def decoded_at_other_angles(self) -> tuple[Location, int] | None:
+        """Where a decoded chunk is turned by the rotary angle of another position: the place, and that position."""
+        found = self.decoded
+        if found is None or found.error is not None:
+            return None
+        other = shifted(found.alignment)
+        return None if other is None else (other[0].location, other[1])
+
     def again(self, call: Call) -> XRay:
         """The same module under another call."""
         with preserved(self.module, self.seed):
@@ -157,12 +175,25 @@ class XRay:
 
 def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0) -> XRay:
     """Record a call and recover its anatomy. The caller keeps the module's state (`preserved`)."""
-    tape = record(module, call.args, call.kwargs, call.names(module))
+    fresh = _with_copies(call)
+    tape = record(module, fresh.args, fresh.kwargs, fresh.names(module))
     flow = Flow.of(tape)
     sites = tuple(Anatomy(trace, module, declared.scale, seed) for trace in traces(flow))
     streams = Streams(tape, call.batch_first, [site.influence for site in sites], bool(declared.cross), seed)
     evidence = CausalEvidence(module, tape, sites, streams, arguments(module, call))
     return XRay(module, call, tape, infer(module, declared, evidence), sites, streams, seed)
+
+
+def _with_copies(call: Call) -> Call:
+    """A call whose caches and other objects may be written to; tensors alone are put right by the recorder."""
+    given = (*call.args, *call.kwargs.values())
+    if all(isinstance(value, Tensor | int | float | str | None) for value in given):
+        return call
+    try:
+        args, kwargs = copied((call.args, call.kwargs))
+    except NotCopiedError:
+        return call
+    return replace(call, args=args, kwargs=kwargs)
 
 
 def find_call(module: nn.Module, declared: Contract, seed: int = 0) -> tuple[XRay | None, list[str]]:

@@ -1,0 +1,50 @@
+"""The twins about positions and caches have their fault and lose it, measured with plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.gotchas.twins import build, namespace
+
+BATCH, TIME = 3, 5
+
+
+@pytest.fixture(autouse=True)
+def _quiet_and_repeatable() -> Iterator[None]:
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
+
+
+@pytest.mark.parametrize("lengths", [(1, 1, 1, 1, 1), (2, 3), (3, 1, 1)])
+@pytest.mark.parametrize("kind", ["broken", "fixed"])
+def test_atn701_chunks_after_the_first_look_ahead(kind: str, lengths: tuple[int, ...]) -> None:
+    module: Any = build(kind, "atn701_cache_mismatch")
+    x = torch.randn(BATCH, TIME, 22)
+    whole, _ = module(x)
+    outputs, past = [], None
+    for chunk in torch.split(x, list(lengths), dim=1):
+        out, past = module(chunk, past)
+        outputs.append(out)
+    right = kind == "fixed" or lengths != (2, 3)
+    assert torch.allclose(torch.cat(outputs, dim=1), whole, atol=1e-5) is right
+
+
+@pytest.mark.parametrize(("kind", "blind"), [("broken", True), ("fixed", False)])
+def test_atn702_the_order_of_the_tokens_does_not_matter(kind: str, blind: bool) -> None:
+    module = build(kind, "atn702_rope_axis")
+    x, order = torch.randn(BATCH, TIME, 42), torch.randperm(TIME)
+    assert torch.allclose(module(x)[:, order], module(x[:, order]), atol=1e-6) is blind
+
+
+def test_atn702_scores_of_one_distance_agree_in_the_right_layout_only() -> None:
+    rotary = namespace("fixed", "atn702_rope_axis")["rotary"]
+    same = torch.randn(14).expand(BATCH, 3, TIME, 14)
+    for turned, relative in ((rotary(same), True), (rotary(same.transpose(1, 2)).transpose(1, 2), False)):
+        scores = turned @ turned.mT
+        assert torch.allclose(scores[..., 1:, 1:], scores[..., :-1, :-1], atol=1e-5)
+        assert bool((scores[..., 0, 1:] - scores[..., 0, :1]).abs().max() > 0.1) is relative
