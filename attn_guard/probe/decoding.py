@@ -219,7 +219,8 @@ class Decoder:
         return None if self.cache is None else _cache_of(run.result, self.cache, state, self.xray.promised("cache"))
 
     def _empty(self) -> Any:
-        """What the cache argument is first given: what the call had, or what a layer of transformers asks for."""
+        """What the cache argument is first given: what the call had if that is empty, or what a layer of transformers
+        asks for."""
         if self.cache is None:
             return None
         given = copied(self.arguments.get(self.cache))
@@ -228,7 +229,7 @@ class Decoder:
         of_features = self.arguments[self.main].is_floating_point()
         if given is None and of_features and transformers and parameter and "Cache" in str(parameter.annotation):
             return transformers.DynamicCache()
-        return given
+        return None if _holds(given) else given
 
     def output(self, run: Run, length: int) -> Tensor | None:
         """The returned tensor that holds one row per position, time first."""

@@ -213,6 +213,12 @@ def test_a_cache_that_the_user_hands_over_stays_empty() -> None:
     assert given == {}
 
 
+def test_a_call_with_a_filled_cache_begins_anew() -> None:
+    x, past = torch.randn(2, 7, cached_modules.WIDTH), torch.randn(2, 2, 7, 2, 12)
+    filled = past[0].transpose(1, 2), past[1].transpose(1, 2)
+    assert list(attn_guard.check(seeded(TupleCache), (x, filled), select=CACHES)) == []
+
+
 def test_a_window_is_crossed() -> None:
     x = torch.randn(2, 5, cached_modules.WIDTH, generator=torch.Generator().manual_seed(0))
     module = seeded(cached_modules.RollingCache)
