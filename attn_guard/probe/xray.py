@@ -17,8 +17,8 @@ from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.bare import Bare, bare_traces
 from attn_guard.probe.calling import Call, arguments, given, original, suggested
 from attn_guard.probe.contractions import LostLetter, lost_letters
-from attn_guard.probe.declined import Declined, declined
 from attn_guard.probe.copies import NotCopiedError, copied
+from attn_guard.probe.declined import Declined, declined
 from attn_guard.probe.decoding import Mismatch, mismatch
 from attn_guard.probe.evidence import CausalEvidence
 from attn_guard.probe.flow import Flow
