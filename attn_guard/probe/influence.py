@@ -75,10 +75,10 @@ class Influence:
     @cached_property
     def _rows(self) -> dict[str, Tensor]:
         """[slice, row] of each operand: the row of its origin that it comes from."""
-        return {name: decoded(bits.any(dim=self._features[name])) for name, bits in self._bits.items()}
+        return {name: decoded(bits.any(dim=self.features[name])) for name, bits in self._bits.items()}
 
     @property
-    def _features(self) -> dict[str, int]:
+    def features(self) -> dict[str, int]:
         """The axis of each operand that holds the features of one row."""
         query, key = (-2, -1) if self.trace.flipped else (-1, -2)
         return {"query": query, "key": key, "value": -2 if self.trace.turned else -1}
@@ -87,7 +87,7 @@ class Influence:
     def over_channels(self) -> bool:
         """Whether channels attend to channels: one row of an operand holds all positions, one column each of them."""
         return any(
-            bool((self._rows[name] == SEVERAL).any() and (decoded(bits.any(dim=-3 - self._features[name])) >= 0).all())
+            bool((self._rows[name] == SEVERAL).any() and (decoded(bits.any(dim=-3 - self.features[name])) >= 0).all())
             for name, bits in self._bits.items()
         )
 
@@ -183,7 +183,7 @@ class Influence:
         shape = stacked(self.trace.flow.tape.values[target]).shape
         if shape[0] != rows.shape[0]:
             return None
-        features = self._features["value"]
+        features = self.features["value"]
         found = torch.zeros(shape[0], shape[-3 - features], rows.shape[1], dtype=torch.bool)
         for group, difference in zip(groups, self._differences(parts, groups, [target]), strict=True):
             changed = stacked(difference[target]).any(dim=features)
@@ -265,7 +265,7 @@ class Influence:
             return ""
         tape = trace.flow.tape
         merged = self._merged_rows(trace.merged)
-        context = rows_of(tape, trace.context.output, self._features["value"])
+        context = rows_of(tape, trace.context.output, self.features["value"])
         if len(context) != self.queries.numel():
             return ""
         owners = self.owners.reshape(-1)

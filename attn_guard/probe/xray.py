@@ -15,6 +15,7 @@ from attn_guard.findings import Location
 from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.bare import Bare, bare_traces
+from attn_guard.probe.batches import Batches
 from attn_guard.probe.calling import Call, arguments, given, original, suggested
 from attn_guard.probe.contractions import LostLetter, lost_letters
 from attn_guard.probe.copies import NotCopiedError, copied
@@ -117,6 +118,11 @@ class XRay:
     def divergences(self) -> tuple[Divergence, ...]:
         """Ways through the module that should give the same and do not."""
         return tuple(divergences(self)) if self.tape.failure is None and self.sites else ()
+
+    @cached_property
+    def batches(self) -> Batches:
+        """The samples of the call, as the attention sees them."""
+        return Batches(self.module, self.flow, self.streams, self.sites)
 
     @cached_property
     def padded(self) -> tuple[PaddedRun, ...]:

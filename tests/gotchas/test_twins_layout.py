@@ -98,3 +98,22 @@ class TestReshape:
             x = module.norm(video[:, :, pixel])
             expected = video[:, :, pixel] + module.attention(x, x, x)[0]
             torch.testing.assert_close(module(video)[:, :, pixel], expected)
+
+
+class TestBatch:
+    @pytest.mark.parametrize(("kind", "leaks"), [("broken", True), ("fixed", False)])
+    def test_atn305_a_sentence_depends_on_its_batch(self, kind: str, leaks: bool) -> None:
+        module = build(kind, "atn305_batch_first")
+        ids = torch.randint(29, (3, 5))
+        assert torch.allclose(module(ids)[:1], module(ids[:1]), atol=1e-6) is not leaks
+
+    @pytest.mark.parametrize(("kind", "mixes"), [("broken", False), ("fixed", True)])
+    def test_atn305_a_token_sees_its_sentence(self, kind: str, mixes: bool) -> None:
+        module: Any = build(kind, "atn305_batch_first")
+        rows: list[Tensor] = []
+        module.norm.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0]))
+        ids = torch.randint(29, (3, 5))
+        module(ids)
+        ids[:, 0] = (ids[:, 0] + 1) % 29
+        module(ids)
+        assert bool((rows[0] != rows[1])[:, 1:].any()) is mixes
