@@ -200,7 +200,9 @@ def _filled(
     any_mask = False
     for position, parameter in enumerate(required):
         name = parameter.name
-        if "mask" in name or name in (contract.masks or {}):
+        if name == contract.segments:
+            value = torch.ones(sizes.batch, sizes.time, dtype=torch.long, device=sizes.device)
+        elif "mask" in name or name in (contract.masks or {}):
             any_mask = True
             value = _open_mask(contract, name, sizes, masks)
         elif position == 0 or (name in OWN_KEYS and not contract.cross):
@@ -272,7 +274,7 @@ def _sizes(module: nn.Module, contract: Contract, seed: int) -> Iterator[Sizes]:
     """Sizes to try, one per possible width. Batch, time and memory are primes that differ from the number of heads."""
     heads = heads_of(module)
     batch = 3 if heads != 3 else 2
-    time, memory = [number for number in (5, 7, 11, 13) if heads % number][:2]
+    time, memory = _lengths(heads, contract.window or 0)
     device, dtype = device_and_dtype(module)
     embedding = next((child for child in module.modules() if isinstance(child, nn.Embedding)), None)
     for width in _widths(module):
@@ -287,6 +289,17 @@ def _sizes(module: nn.Module, contract: Contract, seed: int) -> Iterator[Sizes]:
             vocabulary=embedding.num_embeddings if embedding is not None else 0,
             generator=torch.Generator().manual_seed(seed),
         )
+
+
+# Wider windows than this would need sequences that cost too much.
+WIDEST_WINDOW = 126
+
+
+def _lengths(heads: int, window: int) -> list[int]:
+    """Two primes that do not divide the number of heads, and that are longer than a declared window."""
+    least = window + 2 if window <= WIDEST_WINDOW else 0
+    primes = [number for number in range(5, 200) if all(number % factor for factor in range(2, int(number**0.5) + 1))]
+    return [number for number in primes if heads % number and number >= least][:2]
 
 
 def _widths(module: nn.Module) -> list[int]:

@@ -133,7 +133,7 @@ def _judged(seen: XRay, tried: list[str], gotchas: Iterable[Entry]) -> Report:
 
 def _given(module: nn.Module, call: Call, declared: Contract, seed: int) -> XRay:
     """A given call, recorded; on short sequences where the module takes them and shows its attention on them."""
-    short = shortened(call.args, call.kwargs)
+    short = shortened(call.args, call.kwargs, least=(declared.window or 0) + 2)
     attempts = [call] if short is None else [replace(call, args=short[0], kwargs=dict(short[1])), call]
     for attempt in attempts:
         seen = _recorded(module, attempt, declared, seed)

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
+from attn_guard.probe.influence import NONE
+
+if TYPE_CHECKING:
+    from attn_guard.probe.streams import Streams
 
 # Fewer keys than this do not show whether a mask is a triangle, and which.
 FEWEST_KEYS = 3
@@ -82,6 +87,65 @@ class Order:
         full = torch.ones(self.seen.shape[-2:], dtype=torch.bool)
         queries, keys = full.shape
         return any(bool((self.seen == full.tril(shift)).all()) for shift in {0, keys - queries} if shift < keys - 1)
+
+    def meetings(self, streams: Streams, labels: Tensor) -> Tensor | None:
+        """[slice, query, key]: where a query sees a key whose label is another. Labels are per row of the main stream;
+        None where rows do not line up with it."""
+        influence = self.anatomy.influence
+        queries = streams.rows_at(influence.query_origin, influence.queries)
+        keys = streams.rows_at(influence.key_origin, influence.keys)
+        if self.seen is None or queries is None or keys is None:
+            return None
+        if (queries.shape[0], queries.shape[1], keys.shape[1]) != self.seen.shape:
+            return None
+        known = (queries >= 0)[:, :, None] & (keys >= 0)[:, None, :]
+        differ = labels[queries.clamp_min(0)][:, :, None] != labels[keys.clamp_min(0)][:, None, :]
+        return self.seen & known & differ
+
+    @cached_property
+    def window(self) -> int | None:
+        """How many places a query sees, from the first to the last of them; None where order is unknown.
+
+        Keys that all later queries see from afar (sinks) do not count, unless there are none but such.
+        """
+        if self.seen is None or self.distance is None:
+            return None
+        near = self.seen & ~self._sinks
+        if not near.any():
+            return None
+        return int(self.distance[near].max().clamp_min(0) - self.distance[near].min().clamp_max(0)) + 1
+
+    @property
+    def keys(self) -> int:
+        return 0 if self.seen is None else self.seen.shape[-1]
+
+    def outside(self, window: int) -> Map:
+        """[query, key], with 2 where a key that is seen stands further back than a window of this size."""
+        if self.seen is None or self.distance is None:
+            return ()
+        return drawn(self.seen.any(dim=0), (self.seen & (self.distance <= -window)).any(dim=0))
+
+    @property
+    def _sinks(self) -> Tensor:
+        """[slice, 1, key]: keys that every query at or after them sees, the last one included; none where each of the
+        far keys is one."""
+        assert self.seen is not None
+        assert self.distance is not None
+        earlier = self.distance <= 0
+        seen_by_all = (self.seen | ~earlier).all(dim=-2, keepdim=True)
+        far = (self.distance <= -self.distance.shape[-1] // 2).any(dim=-2, keepdim=True)
+        sinks = seen_by_all & far
+        return sinks & ~(sinks | ~far).all(dim=-1, keepdim=True)
+
+    @property
+    def sees_filling(self) -> bool:
+        """Whether keys that fill up a slice at the border, where others hold keys of their own, have weight."""
+        keys = self.anatomy.influence.keys
+        if self.seen is None or keys.shape != (self.seen.shape[0], self.seen.shape[2]):
+            return False
+        filling = keys == NONE
+        filling &= (keys >= 0).any(dim=0)
+        return bool((self.seen & filling[:, None, :]).any())
 
     @property
     def map(self) -> Map:

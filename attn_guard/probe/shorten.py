@@ -18,8 +18,9 @@ SHORT = (13, 11, 7)  # primes, so that lengths of different inputs do not coinci
 Inputs = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
-def shortened(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
-    """The inputs with their long axes cut to a few positions; None if there is nothing to cut.
+def shortened(args: tuple[Any, ...], kwargs: Mapping[str, Any], least: int = 0) -> Inputs | None:
+    """The inputs with their long axes cut to a few positions, but no fewer than ``least``; None if there is nothing to
+    cut.
 
     One tensor that is given twice stays one tensor.
     """
@@ -27,7 +28,7 @@ def shortened(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None
     sizes = dict.fromkeys(size for tensor in tensors for size in _times(tensor) if size > LONG)
     if not sizes:
         return None
-    lengths = {size: SHORT[min(position, len(SHORT) - 1)] for position, size in enumerate(sizes)}
+    lengths = {size: min(size, max(least, SHORT[min(position, len(SHORT) - 1)])) for position, size in enumerate(sizes)}
     done = {id(tensor): _cut(tensor, lengths) for tensor in tensors}
     short_args, short_kwargs = tree_map_only(Tensor, lambda tensor: done[id(tensor)], (args, dict(kwargs)))
     return short_args, short_kwargs

@@ -13,7 +13,7 @@ from torch import Tensor
 from attn_guard.probe.flow import LAYOUT
 from attn_guard.probe.influence import Influence, sample
 from attn_guard.probe.order import Map, drawn
-from attn_guard.probe.origins import Rows, rows_of
+from attn_guard.probe.origins import Origin, Rows, rows_of
 from attn_guard.probe.replay import Replay, ReplayError
 from attn_guard.probe.tape import Op, Tape, same
 
@@ -119,7 +119,7 @@ class Streams:
         found = torch.zeros(time, time, dtype=torch.bool)
         numbers = sum(value.numel() for value in self.tape.values)
         groups = sample([(positions == position).nonzero().flatten() for position in range(time)], numbers)
-        for group, touched in zip(groups, self.touched(self._together, groups, self.output), strict=True):
+        for group, touched in zip(groups, self.touched(self.together, groups, self.output), strict=True):
             found[positions[touched], positions[group[0]]] = True
         return found
 
@@ -129,12 +129,29 @@ class Streams:
         return () if self.influence is None else drawn(self.influence, torch.zeros_like(self.influence))
 
     @property
-    def _together(self) -> tuple[Stream, ...]:
+    def together(self) -> tuple[Stream, ...]:
         """The main stream, with the other parts of one self-attention where query, key and value come in apart."""
         assert self.main is not None
         if self.cross or self.main.name not in _OWN_PARTS:
             return (self.main,)
         return tuple(s for s in self.all if s.name in _OWN_PARTS and s.leading == self.main.leading)
+
+    @property
+    def samples(self) -> Tensor | None:
+        """The sample of a batch that each row of the main stream belongs to; None where there is one sample."""
+        if self.main is None or len(self.main.leading) != 2 or self.main.leading[1 - self.main.time_axis] < 2:
+            return None
+        shape = [1, 1]
+        shape[1 - self.main.time_axis] = -1
+        number = self.main.leading[1 - self.main.time_axis]
+        return torch.arange(number).view(shape).expand(self.main.leading).flatten()
+
+    def rows_at(self, source: Origin, positions: Tensor) -> Tensor | None:
+        """Positions of an origin as row numbers of the main stream (negative ones stay); None where they do not line
+        up."""
+        if self.main is None or tuple(self.tape.values[source.source].shape[:-1]) != self.main.leading:
+            return None
+        return torch.where(positions >= 0, positions // source.width, positions)
 
     def touched(self, streams: Sequence[Stream], groups: Sequence[Tensor], output: int) -> Iterator[Tensor]:
         """For each group of input rows: the rows of an output that change with them.
@@ -184,7 +201,7 @@ class Streams:
         depth = len(self.main.leading)
         shapes = ((op, tuple(self.tape.values[op.output].shape)) for op in self.tape.ops if op.outputs)
         shaped = [op for op, shape in shapes if shape[:depth] == self.main.leading and len(shape) > depth]
-        parts = [stream.rows for stream in self._together]
+        parts = [stream.rows for stream in self.together]
         generator = torch.Generator().manual_seed(self.seed)
         replay = Replay(self.tape, [part.value for part in parts], [op.output for op in shaped])
         base = replay({part.value: self.tape.values[part.value].clone() for part in parts})

@@ -27,7 +27,9 @@ from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
 from attn_guard.probe.leak import Leak, leak_of
 from attn_guard.probe.memory import Cross, cross
+from attn_guard.probe.mixing import Mixing, mixing_of
 from attn_guard.probe.order import Order
+from attn_guard.probe.packing import PackedRun, packed_run
 from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.parity import Divergence, divergences
 from attn_guard.probe.record import record
@@ -113,6 +115,16 @@ class XRay:
     def swapping_reshapes(self) -> tuple[SwappingReshape, ...]:
         """Reshapes around the attention that stand where two axes should be swapped."""
         return tuple(swapping_reshapes(self.flow, [site.trace for site in self.sites]))
+
+    @cached_property
+    def mixing(self) -> Mixing | None:
+        """Where samples of the batch come to have influence on each other."""
+        return mixing_of(self)
+
+    @cached_property
+    def packed(self) -> PackedRun | None:
+        """What a call with several documents in a row shows, where an argument for their ids is declared."""
+        return packed_run(self)
 
     @cached_property
     def divergences(self) -> tuple[Divergence, ...]:

@@ -84,3 +84,31 @@ class TestAtn802:
     @pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION])
     def test_the_fixed_one_does_not(self, backend: SDPBackend) -> None:
         assert torch.equal(self.run("fixed", backend), STAIRCASE)
+
+
+@pytest.mark.parametrize(("kind", "seen"), [("broken", 5), ("fixed", 4)])
+def test_atn218_the_last_position_sees_so_many(kind: str, seen: int) -> None:
+    module, x = build(kind, "atn218_window_bounds"), torch.randn(1, 9, WIDTH)
+    before = module(x)
+    changed = []
+    for position in range(9):
+        other = x.clone()
+        other[:, position] = 0.0
+        changed.append(bool((module(other) != before)[:, -1].any()))
+    assert changed == [False] * (9 - seen) + [True] * seen
+
+
+@pytest.mark.parametrize(("kind", "leaks"), [("broken", True), ("fixed", False)])
+def test_atn219_another_document(kind: str, leaks: bool) -> None:
+    ids = torch.tensor([[1, 1, 2, 2, 2]]).expand(BATCH, -1)
+    seen = influence(build(kind, "atn219_packing_leak"), document_ids=ids)
+    assert bool(seen[2:, :2].any()) is leaks
+    assert torch.equal(seen[2:, 2:], STAIRCASE[2:, 2:])
+
+
+@pytest.mark.parametrize(("kind", "mixes"), [("broken", True), ("fixed", False)])
+def test_atn404_a_batch_of_one_against_three(kind: str, mixes: bool) -> None:
+    module, x = build(kind, "atn404_batch_mixing"), torch.randn(BATCH, TIME, WIDTH)
+    other = x.clone()
+    other[1:] = 0.0
+    assert torch.equal(module(x)[0], module(other)[0]) is not mixes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ class Switched(Parts):
 
 class Flash(Switched):
     def forward(self, x: Tensor) -> Tensor:
-        return self.attend(x, self.flash)
+        return self.attend(x, bool(self.flash))
 
 
 class UseSdpa(Switched):
@@ -194,10 +195,9 @@ def test_no_mask_against_one_that_blocks_nothing(causal: bool | None) -> None:
 
 
 class TestLeftAlone:
-    @pytest.mark.parametrize("style", {**STYLES, **CAUSAL_STYLES})
-    def test_styles(self, style: str) -> None:
-        module = seeded({**STYLES, **CAUSAL_STYLES}[style])
-        assert not {"ATN209", "ATN503"} & set(codes(module))
+    @pytest.mark.parametrize("build", [*STYLES.values(), *CAUSAL_STYLES.values()], ids=[*STYLES, *CAUSAL_STYLES])
+    def test_styles(self, build: Callable[[], nn.Module]) -> None:
+        assert not {"ATN209", "ATN503"} & set(codes(seeded(build)))
 
     def test_rounding(self) -> None:
         class Rounding(Core):
