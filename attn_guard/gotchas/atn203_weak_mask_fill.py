@@ -17,6 +17,7 @@ trained models, whose queries then looked at the future, with a perfect loss and
 rows occur, `torch.finfo(scores.dtype).min`, applied once, keeps them finite.
 
 The fill of a mask that only the run knows is measured by the probe: a leak at the module's own scores is an error.
+Where a causal module hides later keys with a bias of many numbers, the scores are replayed 30 times as large.
 
 Example
 -------
@@ -38,6 +39,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.probe.fills import WeakFill
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -68,7 +70,7 @@ def check(site: Site) -> Iterator[Finding]:
 def _judge(fill: float) -> tuple[Severity | None, str]:
     if fill > ORDINARY:
         return Severity.ERROR, f"mask fill {fill:g} is not below ordinary scores; blocked keys keep weight"
-    if fill > LARGE:
+    if fill >= LARGE:
         return Severity.WARNING, f"mask fill {fill:g} is within reach of large scores"
     if fill >= EXTREME:
         return Severity.INFO, f"mask fill {fill:g} holds only while all scores stay far above it"
@@ -84,15 +86,24 @@ def _completed(site: Site, mask: Step) -> bool:
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    """Keys that a mask blocks and that change the context all the same."""
-    for anatomy in xray.sites:
-        leaking = anatomy.leaking
-        if leaking is None:
-            continue
-        mask, weight = leaking
-        yield GOTCHA.at(
-            mask,
-            f"blocked keys keep up to {weight:.2g} of the weight",
-            expected="0",
-            found=f"{weight:.2g}",
-        )
+    """Hidden keys that have weight: at the module's own scores, or once the scores have grown."""
+    for run in xray.padded:
+        for anatomy in run.sites:
+            yield from check(anatomy.site)
+    for anatomy in (*xray.sites, *(anatomy for run in xray.padded for anatomy in run.sites)):
+        if anatomy.leaking is not None:
+            mask, weight = anatomy.leaking
+            message = f"blocked keys keep up to {weight:.2g} of the weight"
+            yield GOTCHA.at(mask, message, expected="0", found=f"{weight:.2g}")
+    yield from (_uncovered(weak) for weak in xray.weak_fills)
+
+
+def _uncovered(weak: WeakFill) -> Finding:
+    """A bias of no certain meaning, which hides later keys only while the scores are small."""
+    return GOTCHA.at(
+        weak.step,
+        f"later keys are hidden by {weak.fill:.4g} only; large scores give them {weak.weight:.2g} of the weight",
+        severity=Severity.WARNING if weak.fill >= LARGE else Severity.INFO,
+        expected="-inf",
+        found=f"{weak.fill:.4g}",
+    )

@@ -75,7 +75,7 @@ class Anatomy:
         """The attention weights, as the softmax gave them: (batch, heads, queries, keys)."""
         weights = self.trace.flow.tape.values[self.trace.softmax.output].detach()
         heads = self.sizes[Size.HEADS]
-        cells = self._stack(self.trace.before, weights)
+        cells = self.stacked(self.trace.before, weights)
         weights = weights if cells is None else cells
         return weights.reshape(-1, heads, *weights.shape[-2:]) if weights.dim() > 1 else weights
 
@@ -84,13 +84,13 @@ class Anatomy:
         """The weights as they meet the values, (slices, queries, keys); None where their axes are unclear."""
         trace = self.trace
         weights = trace.flow.tape.values[trace.weights]
-        cells = self._stack(trace.flow.chain(trace.scores.output, trace.weights), weights)
+        cells = self.stacked(trace.flow.chain(trace.scores.output, trace.weights), weights)
         if cells is not None or trace.sideways:
             return cells
         stack = weights.reshape(-1, *weights.shape[-2:])
         return stack.mT if trace.turned else stack
 
-    def _stack(self, ops: Sequence[Op], value: Tensor) -> Tensor | None:
+    def stacked(self, ops: Sequence[Op], value: Tensor) -> Tensor | None:
         """A value of the scores' cells at the end of a chain of operations from them, as (slices, queries, keys)."""
         found = Cells.of(self.trace.flow.tape, self.trace.scores.output, ops)
         stack = None if found is None else found.stack(value)
@@ -170,7 +170,7 @@ class Anatomy:
             return None
         before = self.trace.before
         ends = {op.index: before[: place + 1] for place, op in enumerate(before)}
-        cells = [self._stack(ends.get(found.op.index, before), found.blocked) for found in self.masks]
+        cells = [self.stacked(ends.get(found.op.index, before), found.blocked) for found in self.masks]
         known = [one for one in cells if one is not None]
         return torch.stack(known).any(dim=0) if known else None
 
@@ -182,7 +182,7 @@ class Anatomy:
         if blocked is None or influence is None or blocked.shape != influence.shape:
             return None
         blocked = blocked.cpu() & ~blocked.cpu().all(dim=-1, keepdim=True)
-        weights = self._stack(self.trace.before, self.trace.flow.tape.values[self.trace.softmax.output])
+        weights = self.stacked(self.trace.before, self.trace.flow.tape.values[self.trace.softmax.output])
         if weights is None:
             return None
         weights = weights.cpu()

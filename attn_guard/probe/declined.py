@@ -33,7 +33,7 @@ _TEXTS = {
     Reason.LINEAR: "linear attention: keys and values meet before the query, so no scores are formed",
     Reason.NO_SOFTMAX: "attention without a softmax",
     Reason.ADDITIVE: "additive attention: scores come from a sum of query and key, not from their product",
-    Reason.POOLING: "attention pooling: scores come from each position by itself, without a query",
+    Reason.POOLING: "attention pooling: each position is scored by itself, by a network or against one learned query",
 }
 
 

@@ -22,6 +22,7 @@ from attn_guard.probe.copies import NotCopiedError, copied
 from attn_guard.probe.declined import Declined, declined
 from attn_guard.probe.decoding import Mismatch, mismatch
 from attn_guard.probe.evidence import CausalEvidence
+from attn_guard.probe.fills import WeakFill, weak_fill
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
@@ -90,6 +91,12 @@ class XRay:
     def declined(self) -> tuple[Declined, ...]:
         """What looks like attention and is left alone, each with its reason."""
         return tuple(declined(self))
+
+    @cached_property
+    def weak_fills(self) -> tuple[WeakFill, ...]:
+        """Biases that hide later keys of a causal module only while its scores are small."""
+        found = (weak_fill(site) for site in self.sites) if self.contract.causal else ()
+        return tuple(weak for weak in found if weak is not None)
 
     @cached_property
     def orders(self) -> tuple[Order, ...]:

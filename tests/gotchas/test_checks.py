@@ -306,7 +306,7 @@ class TestWeakMaskFill:
         assert finding.severity is Severity.WARNING
         assert finding.consequences == ()
 
-    @pytest.mark.parametrize("fill", [-50.0, -100.0, -1e4])
+    @pytest.mark.parametrize("fill", [-51.0, -100.0, -1e4])
     def test_a_finite_fill_far_below_is_a_remark(self, fill: float) -> None:
         assert only("ATN203", site(SCORES, filled(fill), SOFTMAX)).severity is Severity.INFO
 

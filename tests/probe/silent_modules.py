@@ -699,7 +699,6 @@ class Disentangled(nn.Module):
 OPEN: list[Callable[[], nn.Module]] = [
     Encoder,
     EncoderTopK,
-    Pooling,
     Perceiver,
     PerceiverConcat,
     ClassToken,

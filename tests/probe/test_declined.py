@@ -11,7 +11,7 @@ import attn_guard
 from attn_guard.findings import Severity
 from attn_guard.probe.declined import Reason
 from tests.probe.modules import HEAD_DIM, D, features, seeded
-from tests.probe.silent_modules import Core, Parts
+from tests.probe.silent_modules import Core, Parts, Pooling
 
 
 class Linear(Parts):
@@ -72,6 +72,7 @@ KINDS = [
     (Sigmoid, Reason.NO_SOFTMAX),
     (Bahdanau, Reason.ADDITIVE),
     (GatedPooling, Reason.POOLING),
+    (Pooling, Reason.POOLING),
 ]
 
 
