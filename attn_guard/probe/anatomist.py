@@ -14,6 +14,7 @@ from attn_guard.anatomy import ONE, Axis, Factor, Site, Size, Stage, Step, StepK
 from attn_guard.probe.axes import Line
 from attn_guard.probe.blame import merge_of, split_of
 from attn_guard.probe.cells import Cells
+from attn_guard.probe.designs import configured
 from attn_guard.probe.flow import Flow, Projection
 from attn_guard.probe.influence import Influence
 from attn_guard.probe.masks import Mask, drops, is_norm, mask, multiplier
@@ -229,7 +230,9 @@ class Anatomy:
     def _named(self, value: float) -> Factor:
         if isclose(value, 1.0, rel_tol=1e-6):
             return ONE
-        stated = self._stated(value)
+        stated, right = self._stated(value), self.sizes[Size.HEAD_DIM] ** -0.5
+        if stated.startswith("config.") and not isclose(value, right, rel_tol=2e-3):
+            return Factor(value=value, text=stated)
         for size, power in _POWERS:
             if size is Size.KEYS and stated:
                 continue  # a number that the module holds cannot follow the number of keys
@@ -238,9 +241,13 @@ class Anatomy:
         return Factor(value=value, text=stated)
 
     def _stated(self, value: float) -> str:
-        """The attribute of the module, or of one that holds it, that states a factor."""
-        for path in upwards(self.trace.module):
-            owner = self.module.get_submodule(path)
+        """The attribute of the module, or of one that holds it, that states a factor; or the field of its
+        configuration."""
+        owners = [self.module.get_submodule(path) for path in upwards(self.trace.module)]
+        for owner in owners:
+            if field := configured(owner, value):
+                return field
+        for owner in owners:
             for name in SCALE_ATTRIBUTES:
                 stated = getattr(owner, name, None)
                 if (

@@ -15,12 +15,14 @@ from attn_guard.errors import UsageError
 from attn_guard.findings import AttentionFault, Detector, Finding, Location, Report, Severity
 from attn_guard.gotchas.registry import Entry
 from attn_guard.gotchas.registry import select as select_gotchas
-from attn_guard.probe.calling import Call, given, original
+from attn_guard.probe.calling import Call, given
 from attn_guard.probe.causes import by_cause
+from attn_guard.probe.designs import known_contract
 from attn_guard.probe.fuzz import fuzzed
 from attn_guard.probe.hygiene import device_and_dtype, one_thread, preserved
 from attn_guard.probe.replay import ReplayError
 from attn_guard.probe.shorten import shortened
+from attn_guard.probe.wrappers import original, unreadable
 from attn_guard.probe.xray import XRay, find_call, look
 from attn_guard.suppressions import Suppressions
 
@@ -73,7 +75,7 @@ def check(
         padding_side=padding_side,
         positions=positions,
         cache=cache,
-    ).over(declared_contract(module))
+    ).over(declared_contract(module).over(known_contract(module)))
     with one_thread():
         return _report(module, args, kwargs, declared, gotchas, seed, fuzz)
 
@@ -88,10 +90,9 @@ def _report(
     fuzz: int,
 ) -> Report:
     title = type(module).__name__
-    if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
-        return Report(
-            findings=(not_probed(title, ("a call: parameters on the meta device hold no numbers",)),), title=title
-        )
+    reason = unreadable(module, (args, dict(kwargs or {})))
+    if reason:
+        return Report(findings=(_unreadable(title, reason),), title=title)
     if args is None and kwargs is None:
         seen, tried = find_call(module, declared, seed)
     else:
@@ -210,6 +211,16 @@ def _left_alone(title: str, seen: XRay) -> Finding:
         location=first.location,
         help="nothing to do; the checks are written for softmax(query · keyᵀ) · value",
         notes=tuple(str(one) for one in seen.declined[:6]),
+    )
+
+
+def _unreadable(title: str, reason: str) -> Finding:
+    """The ATN903 note of a module of which a run would show nothing that can be relied on."""
+    return replace(
+        not_probed(title, ()),
+        message=f"{title} was not looked at, so nothing is known about it",
+        help="check the plain module that this one was made from",
+        notes=(reason,),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import is_
 from typing import Any
 
 import torch
@@ -16,12 +18,14 @@ from torch import Tensor, nn
 def preserved(module: nn.Module, seed: int = 0) -> Iterator[None]:
     """Inside: evaluation mode, no gradients, seeded random streams. Afterwards: everything as before.
 
-    Kept are training modes, attributes, the tables of parameters, buffers and submodules, random streams of torch,
-    numpy and
-    Python, the gradient mode and the default dtype. The numbers in tensors are kept by the recorder, which undoes
-    writes.
+    Kept are training modes, attributes and the lists, dicts and sets in them, the tables of parameters, buffers and
+    submodules, random streams of torch, numpy and Python, the gradient mode and the default dtype. The numbers in
+    tensors are kept by the recorder, which undoes writes.
     """
     attributes = {child: _attributes(child) for child in module.modules()}
+    collections: dict[int, tuple[Any, Any]] = {}
+    for child in attributes:
+        _keep_contents((value for name, value in vars(child).items() if name not in _TABLES), collections)
     dtype = torch.get_default_dtype()
     with _same_randomness(module), torch.no_grad():
         torch.manual_seed(seed)
@@ -32,10 +36,13 @@ def preserved(module: nn.Module, seed: int = 0) -> Iterator[None]:
         finally:
             for child, kept in attributes.items():
                 _restore(child, kept)
+            for collection, contents in collections.values():
+                _refill(collection, contents)
             torch.set_default_dtype(dtype)
 
 
 _TABLES = ("_parameters", "_buffers", "_modules")
+_COLLECTIONS = (list, dict, set, deque, OrderedDict, defaultdict)
 
 
 def _attributes(module: nn.Module) -> dict[str, Any]:
@@ -55,6 +62,22 @@ def _restore(module: nn.Module, kept: dict[str, Any]) -> None:
     for name, value in kept.items():
         if name not in _TABLES and present.get(name) is not value:
             present[name] = value
+
+
+def _keep_contents(values: Iterable[Any], found: dict[int, tuple[Any, Any]]) -> None:
+    """Adds every list, dict or set among ``values``, and those inside them, with a copy of what it holds."""
+    for value in values:
+        if type(value) in _COLLECTIONS and id(value) not in found:
+            found[id(value)] = (value, value.copy())
+            _keep_contents(value.values() if isinstance(value, dict) else value, found)
+
+
+def _refill(collection: Any, contents: Any) -> None:
+    unchanged = len(collection) == len(contents) and all(map(is_, collection, contents))
+    if unchanged and (not isinstance(collection, dict) or all(map(is_, collection.values(), contents.values()))):
+        return
+    collection.clear()
+    collection.extend(contents) if isinstance(collection, list | deque) else collection.update(contents)
 
 
 @contextmanager

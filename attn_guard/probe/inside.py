@@ -13,8 +13,9 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from attn_guard.contract import Contract
-from attn_guard.probe.calling import Call, is_batch_first
+from attn_guard.probe.calling import Call
 from attn_guard.probe.copies import NotCopiedError, copied
+from attn_guard.probe.dimensions import is_batch_first
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.record import record
 

@@ -45,6 +45,7 @@ def record(
         stack.enter_context(torch.no_grad())
         stack.enter_context(unfused(recorder.note_fused))
         stack.enter_context(_uncompiled())
+        stack.enter_context(torch._C.DisableTorchFunctionSubclass())  # results of subclasses would be re-made unseen
         stack.enter_context(recorder.following_modules())
         stack.enter_context(recorder)
         try:

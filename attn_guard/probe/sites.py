@@ -177,7 +177,7 @@ def _trace(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> Iterator[T
     context, weights, value = found
     yield Trace(
         flow=flow,
-        scores=_own(flow, products),
+        scores=_own(flow, _between_projections(flow, products) or products),
         written=softmax,
         context=context,
         weights=weights,
@@ -185,6 +185,11 @@ def _trace(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> Iterator[T
         repeated=tuple(_repeated(flow, softmax, weights, known)),
         terms=len(products),
     )
+
+
+def _between_projections(flow: Flow, products: list[Op]) -> list[Op]:
+    """The products of which both sides are projected; what is added to them is of query and a table of positions."""
+    return [op for op in products if all(_projection(flow, side) for side in operands(op))]
 
 
 def _repeated(flow: Flow, softmax: Softmax, weights: int, known: Sequence[Softmax]) -> Iterator[Softmax]:

@@ -16,7 +16,7 @@ from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.bare import Bare, bare_traces
 from attn_guard.probe.batches import Batches
-from attn_guard.probe.calling import Call, arguments, given, original, suggested
+from attn_guard.probe.calling import Call, arguments, given
 from attn_guard.probe.contractions import LostLetter, lost_letters
 from attn_guard.probe.copies import NotCopiedError, copied
 from attn_guard.probe.declined import Declined, declined
@@ -39,9 +39,11 @@ from attn_guard.probe.returned import Returned, returned_maps
 from attn_guard.probe.rotary import shifted
 from attn_guard.probe.sites import traces
 from attn_guard.probe.streams import Streams
+from attn_guard.probe.suggesting import suggested
 from attn_guard.probe.tape import Tape
 from attn_guard.probe.training import Dropout, Modes, Run
 from attn_guard.probe.wiring import Wiring
+from attn_guard.probe.wrappers import original
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 import attn_guard
 from attn_guard.anatomy import Size
 from attn_guard.contract import Contract
-from attn_guard.probe.calling import as_mask, bound, given, heads_of, is_batch_first, known_meaning, suggested
+from attn_guard.probe.calling import as_mask, bound, given, known_meaning
+from attn_guard.probe.dimensions import heads_of, is_batch_first
+from attn_guard.probe.suggesting import suggested
 from tests.probe.modules import HEAD_DIM, CrossAttention, D, Decoder, FusedQkv, H, features, seeded
 from tests.probe.silent_modules import Encoder, ImageHeads, Parts, PixelAttention
 

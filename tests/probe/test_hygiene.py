@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -33,6 +34,9 @@ class Untidy(nn.Module):
         self.raises = raises
         self.history: list[int] = []
         self.cached: Tensor | None = None
+        self.caches: dict[str, Any] = {"layers": [{}, {}]}
+        self.seen = {0}
+        self.recent: deque[Any] = deque([1, 2], maxlen=2)
         self.frozen.eval()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,9 +45,15 @@ class Untidy(nn.Module):
         self.register_buffer("extra", torch.ones(1))
         self.late = nn.Linear(2, 2)
         self.cached = x
+        self.history.append(len(self.history))
+        self.caches["layers"][0]["keys"] = x
+        self.caches["seen"] = True
+        self.seen.add(1)
+        self.recent.append(x)
         self.new_attribute = "set in forward"
         self.attention.in_proj.weight.data.mul_(0.5)
         self.attention.train()
+        self.frozen.register_forward_hook(lambda *_: None)
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float64)
         torch.manual_seed(99)
@@ -71,6 +81,7 @@ def state(module: nn.Module) -> dict[str, Any]:
         "training": {name: child.training for name, child in module.named_modules()},
         "attributes": {name: sorted(vars(child)) for name, child in module.named_modules()},
         "plain": {name: value for name, value in vars(module).items() if isinstance(value, str | int | type(None))},
+        "collections": [str(vars(module).get(name)) for name in ("history", "caches", "seen", "recent")],
         "hooks": [len(child._forward_hooks) + len(child._forward_pre_hooks) for child in module.modules()],
         "global hooks": (len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks)),
         "torch": torch.get_rng_state().tolist(),
