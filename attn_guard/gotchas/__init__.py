@@ -36,7 +36,9 @@ class Gotcha:
     the detectors that only run with ``--preview`` because their precision is not proven yet. ``explains`` are the codes
     of what this mistake can bring about: where the probe finds both, they become its consequences. ``explained_by``
     says
-    the same from the other side, for mistakes that many others bring about: codes, or the beginnings of codes ("ATN3").
+    the same from the other side, for mistakes that many others bring about: codes, or the beginnings of codes
+    ("ATN3"). One that is ``on_request`` is advice
+    on code that is right, and runs only where its whole code is selected.
     """
 
     code: str
@@ -46,6 +48,7 @@ class Gotcha:
     severity: Severity = Severity.ERROR
     preview: tuple[Detector, ...] = ()
     explains: tuple[str, ...] = ()
+    on_request: bool = False
     explained_by: tuple[str, ...] = ()
 
     def at(

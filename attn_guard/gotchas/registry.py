@@ -103,7 +103,8 @@ def select(
     """The gotchas that a reader runs.
 
     A code may be shortened: "ATN2" stands for every gotcha of the 2xx group, "ALL" for all of them. Without
-    ``select`` all stable ones run; a full code in ``select`` also turns on a preview gotcha. Raises `UsageError`
+    ``select`` all stable ones run; a full code in ``select`` also turns on a preview gotcha,
+    and one that only runs on request. Raises `UsageError`
     for a code or prefix that matches nothing.
     """
     wanted, unwanted = tuple(select), tuple(ignore)
@@ -117,6 +118,8 @@ def select(
         if wanted and not any(matches(prefix, code) for prefix in wanted):
             continue
         if detector in entry.gotcha.preview and not preview and code not in wanted:
+            continue
+        if entry.gotcha.on_request and code not in wanted:
             continue
         chosen.append(entry)
     return tuple(chosen)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import torch
@@ -51,8 +50,8 @@ class Comparison:
     """How two implementations compare; ``print(comparison)`` shows it.
 
     ``outputs`` holds one difference per returned tensor, ``gradients`` one per parameter and per input with floating
-    numbers. ``speed`` says how many times as fast the second one is (forward and backward, the median of several runs
-    in turn). ``notes`` say what could not be compared.
+    numbers. ``speed`` says how many times as fast the second one is (forward and backward, the best of several runs in
+    turn). ``notes`` say what could not be compared.
     """
 
     first: str
@@ -174,7 +173,7 @@ class _Run:
 
 
 def _timed(first: _Run, second: _Run) -> tuple[float, float]:
-    """Median seconds of each, run in turn so that both meet the same load."""
+    """The least seconds of each, run in turn so that both meet the same load."""
     taken: tuple[list[float], list[float]] = ([], [])
     for turn in range(REPEATS + 2):
         for run, times in zip((first, second), taken, strict=True):
@@ -182,7 +181,7 @@ def _timed(first: _Run, second: _Run) -> tuple[float, float]:
             run.once()
             if turn > 1:
                 times.append(time.perf_counter() - start)
-    return median(taken[0]), median(taken[1])
+    return min(taken[0]), min(taken[1])
 
 
 def _outputs(first: _Run, second: _Run) -> Iterator[Difference]:

@@ -99,17 +99,17 @@ def returned_maps(anatomy: Anatomy) -> Iterator[Returned]:
     """The returned tensors of shape (..., queries, keys) that are made of a site's scores and not of its context."""
     trace = anatomy.trace
     if not trace.turned and not trace.sideways:
-        yield from (Returned(anatomy, value) for value in _maps(trace, trace.scores.output))
+        yield from (Returned(anatomy, value) for value in maps(trace, trace.scores.output))
 
 
 def dropped_maps(trace: Trace) -> Iterator[tuple[Op, Tensor]]:
     """The returned maps that carry the dropout of the weights: the dropout and the map."""
     for stage, op in dropouts(trace):
         if stage is Stage.WEIGHTS:
-            yield from ((op, trace.flow.tape.values[value]) for value in _maps(trace, op.output))
+            yield from ((op, trace.flow.tape.values[value]) for value in maps(trace, op.output))
 
 
-def _maps(trace: Trace, source: int) -> Iterator[int]:
+def maps(trace: Trace, source: int) -> Iterator[int]:
     tape = trace.flow.tape
     sizes = sorted(stacked(tape.values[trace.scores.output]).shape[-2:])
     made = tape.descendants([source])

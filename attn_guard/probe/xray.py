@@ -24,6 +24,7 @@ from attn_guard.probe.decoding import Mismatch, mismatch
 from attn_guard.probe.evidence import CausalEvidence
 from attn_guard.probe.fills import WeakFill, weak_fill
 from attn_guard.probe.flow import Flow
+from attn_guard.probe.fused import FusedCall, fused_call
 from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
 from attn_guard.probe.leak import Leak, leak_of
@@ -164,6 +165,12 @@ class XRay:
     def returned(self) -> tuple[Returned, ...]:
         """The maps of queries by keys among what the module returns."""
         return tuple(found for site in self.sites for found in returned_maps(site))
+
+    @cached_property
+    def fused_calls(self) -> tuple[FusedCall, ...]:
+        """The fused calls that hand-written attention can be replaced with, one for each line."""
+        found = {site.trace.scores.place: fused_call(site) for site in self.sites}
+        return tuple(call for call in found.values() if call is not None)
 
     @property
     def is_built_in(self) -> bool:

@@ -143,9 +143,9 @@ class TestReading:
 
 class TestSelecting:
     @pytest.fixture(autouse=True)
-    def _five_gotchas(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def entry(code: str, *functions: str, preview: tuple[Detector, ...] = ()) -> Entry:
-            gotcha = Gotcha(code=code, name=code.lower(), summary="wrong", fix="right it", preview=preview)
+    def _some_gotchas(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def entry(code: str, *functions: str, preview: tuple[Detector, ...] = (), on_request: bool = False) -> Entry:
+            gotcha = Gotcha(code, code.lower(), "wrong", "right it", preview=preview, on_request=on_request)
             check, lint, probe = (nothing if kind in functions else None for kind in KINDS)
             return Entry(gotcha, PAGE, Path("broken.py"), Path("fixed.py"), check, lint, probe)
 
@@ -155,6 +155,7 @@ class TestSelecting:
             "ATN204": entry("ATN204", "lint", "probe", preview=(Detector.LINT,)),
             "ATN210": entry("ATN210", "probe"),
             "ATN220": entry("ATN220", "lint"),
+            "ATN801": entry("ATN801", "lint", on_request=True),
         }
         monkeypatch.setattr(registry, "entries", lambda: known)
 
@@ -194,6 +195,11 @@ class TestSelecting:
     def test_only_a_full_code_selects_a_gotcha_in_preview(self) -> None:
         assert self.codes("ATN204") == ["ATN204"]
         assert self.codes("ATN2") == self.codes("ATN2", "ALL", ignore=("ATN1",)) == ["ATN201", "ATN220"]
+
+    def test_only_a_full_code_selects_advice(self) -> None:
+        assert self.codes("ATN801") == self.codes("ATN8", "ATN801") == ["ATN801"]
+        assert self.codes("ATN8", preview=True) == []
+        assert self.codes("ATN801", ignore=("ATN8",)) == []
 
     def test_codes_of_the_tool_itself_are_known(self) -> None:
         assert self.codes("ATN900") == self.codes("ATN9") == []

@@ -113,3 +113,10 @@ def test_the_returned_weights_make_the_output(kind: str, faithful: bool) -> None
     again = module.out((weights @ value).transpose(1, 2).reshape(2, 5, 22))  # type: ignore[operator]
     assert torch.allclose(again, output, atol=1e-5) is faithful
     assert bool((weights.triu(1) > 0).any()) is not faithful
+
+
+def test_the_fused_call_computes_the_same() -> None:
+    by_hand, fused = (build(kind, "atn801_use_fused") for kind in ("broken", "fixed"))
+    fused.load_state_dict(by_hand.state_dict())
+    x = torch.randn(2, 5, 22)
+    torch.testing.assert_close(by_hand(x), fused(x))
