@@ -43,7 +43,7 @@ GOTCHA = Gotcha(
     code="ATN801",
     name="use-fused",
     summary="one fused call computes the same",
-    fix="F.scaled_dot_product_attention(query, key, value)",
+    fix="call F.scaled_dot_product_attention(query, key, value)",
     severity=Severity.INFO,
     on_request=True,
 )
@@ -54,7 +54,7 @@ def probe(xray: XRay) -> Iterator[Finding]:
         measured = call.comparison
         yield GOTCHA.at(
             call.anatomy.trace.scores.location,
-            help=f"{call.text}: scale, mask and softmax included",
+            help=f"call {call.text}: scale, mask and softmax included",
             found=f"largest difference {call.difference:.1g}; {measured.speed:.2g} times as fast {measured.place}",
             related=(call.anatomy.trace.context.location, "up to here"),
         )

@@ -130,6 +130,6 @@ def test_it_is_said_on_request_only() -> None:
     report = attn_guard.check(module, select=["ATN801"])
     (found,) = report
     assert (found.code, found.severity) == ("ATN801", Severity.INFO)
-    assert found.help.startswith(CALL.format(", is_causal=True"))
+    assert found.help.startswith("call " + CALL.format(", is_causal=True"))
     assert "times as fast ([1, 3, 128, 7]" in found.found
     assert report.ok
