@@ -8,10 +8,12 @@ other way round; a query that is turned and a key that is not. Also finds values
 Why is this bad
 ---------------
 Two numbers that are turned by one angle keep their length, and the product of two such pairs depends on the
-difference of their angles: that is what makes the positions relative. Where each number of a pair has an angle of its own,
-the scores depend on absolute positions in a way that nobody meant, and a model does not carry over to longer texts. Nothing
-fails, and a loss that falls a little slower is the only sign. Both layouts are right by themselves, but weights trained in
-one are useless in the other.
+difference of their angles: that is what makes the positions relative. Where each number of a pair has an angle of
+its own,
+the scores depend on absolute positions in a way that nobody meant, and a model does not carry over to longer texts.
+Nothing
+fails, and a loss that falls a little slower is the only sign. Both layouts are right by themselves, but weights
+trained in one are useless in the other.
 
 The probe puts one and the same query and key at every position and looks whether scores of one distance agree. It
 asks only where the angles grow evenly with the position, so that rotary positions of images stay out of it.

@@ -28,6 +28,21 @@ def copied(value: Any, done: dict[int, Any] | None = None) -> Any:
     return done[id(value)]
 
 
+def double(tensor: Tensor) -> Tensor:
+    """A floating tensor in float64, any other as it is."""
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def doubled(module: nn.Module) -> nn.Module:
+    """A copy of a module that computes in float64; tensors kept in plain attributes are cast, too."""
+    twin = copy.deepcopy(module).double()
+    for part in twin.modules():
+        for name, value in vars(part).items():
+            if isinstance(value, Tensor):
+                vars(part)[name] = double(value)
+    return twin
+
+
 def _copied(value: Any, done: dict[int, Any]) -> Any:
     if isinstance(value, Tensor):
         return _tensor(value)

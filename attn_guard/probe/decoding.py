@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from attn_guard.findings import Location
 from attn_guard.probe.alignment import Alignment
 from attn_guard.probe.calling import CACHES, STARTS, Call, bound, parameters_of
-from attn_guard.probe.copies import NotCopiedError, copied
+from attn_guard.probe.copies import NotCopiedError, copied, double, doubled
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.places import raised_at
 from attn_guard.probe.record import record
@@ -130,7 +130,7 @@ class Decoder:
     flag: str | None
     begin: str | None
     places: str | None = None
-    double: bool = False
+    exact: bool = False
 
     @cached_property
     def total(self) -> int:
@@ -157,7 +157,7 @@ class Decoder:
         found: dict[str, Any] = copied(bound(self.xray.module, self.xray.call))
         lengthened = self._lengthened(found[self.main])
         found = {name: lengthened if value is found[self.main] else value for name, value in found.items()}
-        return tree_map_only(Tensor, self._cast, found) if self.double else found
+        return tree_map_only(Tensor, double, found) if self.exact else found
 
     def _lengthened(self, main: Tensor) -> Tensor:
         missing = self.total - main.shape[self._axis]
@@ -171,20 +171,12 @@ class Decoder:
     def _axis(self) -> int:
         return self.stream.time_axis
 
-    def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor.double() if tensor.is_floating_point() else tensor
-
     def module(self) -> nn.Module:
         """A copy with state of its own and, unless it is in float64, the parameters of the original."""
         original = self.xray.module
-        if not self.double:
+        if not self.exact:
             return copy.deepcopy(original, {id(parameter): parameter for parameter in original.parameters()})
-        twin = copy.deepcopy(original).double()
-        for part in twin.modules():
-            for name, value in vars(part).items():
-                if isinstance(value, Tensor):
-                    vars(part)[name] = self._cast(value)
-        return twin
+        return doubled(original)
 
     def full(self, end: int | None = None) -> Run:
         """The pass without a cache over the positions up to ``end``."""
@@ -450,14 +442,14 @@ def _confirmed(decoder: Decoder, found: Mismatch, whole: Tensor) -> bool:
     apart = float((beginning - whole[: found.end]).abs().max())
     if apart > min(rounding, 0.1 * found.difference):
         return False
-    double = replace(decoder, double=True)
+    twin = replace(decoder, exact=True)
     try:
         dtype = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
-        exact = double.output(double.full(), double.total)
+        exact = twin.output(twin.full(), twin.total)
         if exact is None or exact.dtype != torch.float64:
             raise _Undecided
-        return _compared(double, exact, found.lengths, DOUBLE) is not None
+        return _compared(twin, exact, found.lengths, DOUBLE) is not None
     except Exception:  # no float64: only what rounding cannot explain counts
         return found.difference > rounding
     finally:

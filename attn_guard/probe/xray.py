@@ -34,6 +34,7 @@ from attn_guard.probe.order import Order
 from attn_guard.probe.packing import PackedRun, packed_run
 from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.parity import Divergence, divergences
+from attn_guard.probe.positions import AddedTable, LeftPadded, added_tables, attends_along_time, is_blind, left_padded
 from attn_guard.probe.record import record
 from attn_guard.probe.reshapes import SwappingReshape, swapping_reshapes
 from attn_guard.probe.returned import Returned, returned_maps
@@ -200,6 +201,26 @@ class XRay:
             return None
         other = shifted(found.alignment)
         return None if other is None else (other[0].location, other[1])
+
+    @cached_property
+    def is_blind(self) -> bool:
+        """Whether the order of the inputs makes no difference."""
+        return is_blind(self)
+
+    @cached_property
+    def added_tables(self) -> tuple[AddedTable, ...]:
+        """What is added to the features before the first attention and comes from no input."""
+        return tuple(added_tables(self))
+
+    @cached_property
+    def attends_along_time(self) -> bool:
+        """Whether the first attention runs along the axis that is taken for time."""
+        return attends_along_time(self)
+
+    @cached_property
+    def left_padded(self) -> LeftPadded | None:
+        """What padding on the left changes for the tokens themselves; None for nothing."""
+        return left_padded(self)
 
     def again(self, call: Call) -> XRay:
         """The same module under another call."""

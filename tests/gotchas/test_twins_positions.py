@@ -48,3 +48,37 @@ def test_atn702_scores_of_one_distance_agree_in_the_right_layout_only() -> None:
         scores = turned @ turned.mT
         assert torch.allclose(scores[..., 1:, 1:], scores[..., :-1, :-1], atol=1e-5)
         assert bool((scores[..., 0, 1:] - scores[..., 0, :1]).abs().max() > 0.1) is relative
+
+
+@pytest.mark.parametrize(("kind", "blind"), [("broken", True), ("fixed", False)])
+def test_atn703_another_order_of_the_tokens_is_another_order_of_the_outputs(kind: str, blind: bool) -> None:
+    module = build(kind, "atn703_position_blind")
+    x, order = torch.randn(BATCH, TIME, 21), torch.randperm(TIME)
+    assert torch.allclose(module(x)[:, order], module(x[:, order]), atol=1e-6) is blind
+
+
+@pytest.mark.parametrize(("kind", "moves"), [("broken", True), ("fixed", False)])
+def test_atn704_the_tokens_after_padding(kind: str, moves: bool) -> None:
+    module = build(kind, "atn704_left_pad_positions")
+    ids = torch.randint(29, (BATCH, TIME))
+    padded = torch.cat((torch.zeros(BATCH, 2, dtype=torch.long), ids), dim=1)
+    mask = torch.ones_like(padded)
+    mask[:, :2] = 0
+    assert torch.allclose(module(ids, mask[:, 2:]), module(padded, mask)[:, 2:], atol=1e-5) is not moves
+
+
+@pytest.mark.parametrize(("kind", "relative"), [("broken", False), ("fixed", True)])
+def test_atn706_scores_of_one_distance(kind: str, relative: bool) -> None:
+    rotary = namespace(kind, "atn706_rope_layout")["rotary"]
+    query, key = rotary(torch.randn(14).expand(TIME, 14)), rotary(torch.randn(14).expand(TIME, 14))
+    scores = query @ key.mT
+    assert torch.allclose(scores[1:, 1:], scores[:-1, :-1], atol=1e-4) is relative
+
+
+@pytest.mark.parametrize(("kind", "blind"), [("broken", True), ("fixed", False)])
+def test_atn707_each_sample_has_a_vector_of_its_own(kind: str, blind: bool) -> None:
+    module = build(kind, "atn707_position_axis")
+    one, order = torch.randn(1, TIME, 22), torch.randperm(TIME)
+    x = one.expand(BATCH, -1, -1)
+    assert torch.allclose(module(x)[:, order], module(x[:, order]), atol=1e-6) is blind
+    assert torch.allclose(module(x)[0], module(x)[1], atol=1e-6) is not blind
