@@ -15,7 +15,7 @@ from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.order import Order
-from attn_guard.probe.paths import Path, switched, with_and_without
+from attn_guard.probe.paths import Path, has_code_of_its_own, switched, with_and_without
 from attn_guard.probe.replay import Replay, ReplayError
 from attn_guard.probe.sites import traces
 from attn_guard.probe.tape import Tape
@@ -99,7 +99,7 @@ def _differ(ours: Tensor | None, theirs: Tensor | None) -> bool:
 def divergences(xray: XRay) -> Iterator[Divergence]:
     """Each way through the module that differs from the call itself; with padding, where a padding mask is promised."""
     usual, keep, call = Side("", xray.tape, xray.sites), None, xray.call
-    if _is_random(xray.tape):
+    if not has_code_of_its_own(xray.module) or _is_random(xray.tape):
         return
     for name, meaning in (xray.contract.masks or {}).items():
         main = xray.streams.main

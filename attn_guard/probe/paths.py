@@ -36,7 +36,7 @@ CHECKPOINTING = "checkpoint"
 IMPLEMENTATIONS = frozenset("eager sdpa flash math torch xformers naive manual einsum fused native".split())
 
 _STATISTICS = nn.modules.batchnorm._NormBase
-_LIBRARY = ("torch.",)
+_LIBRARY = "torch."
 
 Setting = tuple[Any, str, Any]
 
@@ -66,6 +66,11 @@ def _set(settings: Sequence[Setting]) -> Iterator[None]:
             undo.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, value)
         yield
+
+
+def has_code_of_its_own(module: nn.Module) -> bool:
+    """Whether some class of a module is not one of torch's own, whose paths are taken to agree."""
+    return any(not type(child).__module__.startswith(_LIBRARY) for child in module.modules())
 
 
 def switched(module: nn.Module, call: Call, sites: Sequence[str]) -> Iterator[Path]:
@@ -139,8 +144,8 @@ def _by_configuration(module: nn.Module, call: Call) -> Iterator[Path]:
 
 def _by_mode(module: nn.Module, call: Call) -> Iterator[Path]:
     """Training mode without dropout, where some code of the user's asks for the mode."""
-    classes = {type(child) for child in module.modules()}
-    if any("training" in _names_read(cls) for cls in classes if not cls.__module__.startswith(_LIBRARY)):
+    classes = {type(child) for child in module.modules() if not type(child).__module__.startswith(_LIBRARY)}
+    if any("training" in _names_read(cls) for cls in classes):
         yield Path("training mode and no dropout", call, _no_dropout(module), training=True)
 
 

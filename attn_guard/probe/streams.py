@@ -24,6 +24,9 @@ DOUBLE_ROUNDING = 1e-10
 # How the names of a decoder's own inputs begin.
 _DECODER = ("decoder_", "tgt", "trg", "target")
 
+# What may stand between an input and the convolution over it, and keeps its axes.
+_BEFORE_CONVOLUTIONS = frozenset("constant_pad_nd native_group_norm _to_copy clone".split())
+
 # Names of inputs that are query, key or value of one self-attention; they move together.
 _OWN_PARTS = frozenset("query key value q k v queries keys values query_states key_states value_states".split())
 
@@ -64,12 +67,26 @@ class Streams:
         found = [
             self._stream(name, rows_of(tape, value), batch_first=self.batch_first)
             for name, value in tape.inputs().items()
-            if _is_tokens(tape.values[value], name)
+            if _is_tokens(tape.values[value], name) and not self._has_channels_first(value)
         ]
         for op in tape.ops:
             if op.name == "embedding" and (ids := _ids_of(tape, op)):
                 found.append(self._stream(ids, rows_of(tape, op.output), batch_first=True))
         return tuple(found)
+
+    def _has_channels_first(self, value: int) -> bool:
+        """Whether a value is (batch, channels, time), by the first projection that reads it: then its rows are no
+        positions."""
+        shape = self.tape.values[value].shape
+        if len(shape) != 3 or shape[1] == shape[2]:
+            return False
+        for site in self.sites:
+            if site.query_origin.source == value:
+                return site.query_origin.width == shape[1]
+        reader = next(iter(self.tape.consumers(value)), None)
+        while reader is not None and reader.name in _BEFORE_CONVOLUTIONS:
+            reader = next(iter(self.tape.consumers(reader.output)), None)
+        return reader is not None and reader.name == "convolution"
 
     def _stream(self, name: str, rows: Rows, *, batch_first: bool) -> Stream:
         leading = tuple(self.tape.values[rows.value].shape[:-1])
