@@ -21,6 +21,16 @@ class ReplayError(Exception):
     """An operation could not be run again with the changed values."""
 
 
+# Operations that choose places by the numbers there, and the axis along which they choose. Experts, buckets and sparse
+# keys are chosen so, and Python often reads the choice; hence it stays as it was recorded, like any choice of Python's.
+CHOICES: dict[str, Callable[..., int | None]] = {
+    "topk": lambda value, k, dim=-1, *_, **__: dim,
+    "sort": lambda value, dim=-1, *_, **__: dim,
+    "argmax": lambda *_, **__: None,
+    "argmin": lambda *_, **__: None,
+}
+
+
 class Replay:
     """Replays from the values ``sources`` to the values ``targets``, any number of times.
 
@@ -107,6 +117,10 @@ class _Instruction:
         args, kwargs = (flat, op.kwargs) if self._structure is None else tree_unflatten(flat, self._structure)
         if op.name == "native_dropout":
             outputs = _same_dropout(recorded[op.outputs[1]], *args)
+        elif op.name in CHOICES:
+            outputs = _same_choice(
+                recorded[op.outputs[-1]], CHOICES[op.name](*args, **kwargs), args[0], len(op.outputs)
+            )
         else:
             outputs = _tensors(_reshape_of(op)(*args, **kwargs))
             if len(outputs) < len(op.outputs):
@@ -132,6 +146,11 @@ def _tensors(result: Any) -> tuple[Tensor, ...]:
 def _same_dropout(mask: Tensor, value: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, ...]:
     """Dropout with the draw of the recorded run."""
     return (value * mask / (1 - p) if train else value, mask)
+
+
+def _same_choice(places: Tensor, axis: int | None, value: Tensor, outputs: int) -> tuple[Tensor, ...]:
+    """The places that the recorded run chose, and what stands there now."""
+    return (places,) if outputs == 1 or axis is None else (value.gather(axis, places), places)
 
 
 def _written_again(op: Op, args: Sequence[Any]) -> tuple[Tensor, ...]:
