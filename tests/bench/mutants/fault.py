@@ -30,6 +30,7 @@ class Fault:
     sizes: of the call, where the mistake needs a coincidence (``{"batch": 7}``).
     situation: the experiment that shows it, where the usual ones for its code do not.
     padded: the call that is checked hands over padding.
+    or_code: another code that says the same of this edit: the boundary between two gotchas can run through one line.
     """
 
     code: str
@@ -40,6 +41,11 @@ class Fault:
     sizes: Mapping[str, int] = field(default_factory=dict)
     situation: str = ""
     padded: bool = False
+    or_code: str = ""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        return (self.code, self.or_code) if self.or_code else (self.code,)
 
 
 @dataclass(frozen=True)

@@ -29,21 +29,22 @@ class Score:
 
     @property
     def found(self) -> bool:
-        return any(finding.code == self.code for finding in self.failing)
+        return any(finding.code in self.mutant.fault.codes for finding in self.failing)
 
     @property
     def first(self) -> bool:
-        return bool(self.failing) and self.failing[0].code == self.code
+        return bool(self.failing) and self.failing[0].code in self.mutant.fault.codes
 
     @property
     def alone(self) -> bool:
         """Nothing else fails beside the right code."""
-        return {finding.code for finding in self.failing} == {self.code}
+        return self.first and len({finding.code for finding in self.failing}) == 1
 
     @property
     def blamed(self) -> bool:
         lines = self.mutant.faulty_lines
-        return any(finding.code == self.code and finding.location.line in lines for finding in self.failing)
+        codes = self.mutant.fault.codes
+        return any(finding.code in codes and finding.location.line in lines for finding in self.failing)
 
     @property
     def instead(self) -> str:

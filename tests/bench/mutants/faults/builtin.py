@@ -5,7 +5,6 @@ from tests.bench.mutants.fault import Fault
 BUILD = "self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout=dropout, batch_first=True)"
 FUTURE = "future = torch.triu(torch.ones(time, time, dtype=torch.bool, device=x.device), diagonal=1)"
 TIME = "time = x.size(1)"
-INPUTS = "            h,\n            h,\n            h,\n"
 ATTN_MASK = "            attn_mask=future,\n"
 PADDING = "key_padding_mask=key_padding_mask,"
 ADD = "x = x + self.dropout(y)"
@@ -69,7 +68,6 @@ FAULTS = (
         blame=CALL,
     ),
     Fault("ATN305", BUILD, BUILD.replace("batch_first=True", "batch_first=False"), sizes={"batch": 7}, blame=CALL),
-    Fault("ATN403", INPUTS, "            h,\n            h,\n            x,\n", blame=CALL),
     Fault("ATN406", f"        {ADD}\n", "", blame=CALL),
     Fault("ATN406", ADD, "x = x + self.dropout(h)", blame=CALL),
     Fault("ATN601", "average_attn_weights=False", "average_attn_weights=True", blame=(*CALL, "return")),

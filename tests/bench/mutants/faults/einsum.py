@@ -80,7 +80,7 @@ FAULTS = (
     Fault("ATN214", ALLOWED, ALLOWED.replace(".tril()", ""), blame=(WHERE, SOFTMAX, CONTEXT)),
     Fault("ATN215", ALLOWED, ALLOWED.replace(".tril()", ".tril(1)"), blame=(WHERE, SOFTMAX)),
     Fault("ATN215", ALLOWED, ALLOWED.replace(".tril()", ".tril(-1)"), blame=(WHERE, SOFTMAX)),
-    Fault("ATN215", ALLOWED, ALLOWED.replace(".tril()", ".triu()"), blame=(WHERE, SOFTMAX)),
+    Fault("ATN215", ALLOWED, ALLOWED.replace(".tril()", ".triu()"), blame=(WHERE, SOFTMAX), or_code="ATN205"),
     Fault("ATN221", PADDING, "allowed = allowed | mask[:, None, None, :]", blame=(WHERE,)),
     Fault("ATN303", Q, "q = (x @ self.w_q.flatten(1)).view(x.shape[0], -1, time, self.w_q.shape[-1]).transpose(1, 2)"),
     Fault("ATN304", OUT, "out = out.transpose(1, 2).reshape(*x.shape[:2], -1) @ self.w_o.flatten(0, 1)"),

@@ -136,7 +136,7 @@ FAULTS = (
         BUFFER.replace("torch.ones(max_time, max_time)", "torch.ones(max_time, max_time), diagonal=-1"),
         blame=(CAUSAL, SOFTMAX),
     ),
-    Fault("ATN215", BUFFER, BUFFER.replace("torch.tril", "torch.triu"), blame=(CAUSAL, SOFTMAX)),
+    Fault("ATN215", BUFFER, BUFFER.replace("torch.tril", "torch.triu"), blame=(CAUSAL, SOFTMAX), or_code="ATN205"),
     # heads
     Fault(
         "ATN301",
@@ -159,7 +159,7 @@ FAULTS = (
         ),
     ),
     Fault("ATN304", MERGE, "y = y.contiguous().view(batch, time, width)"),
-    Fault("ATN304", MERGE, "y = y.transpose(0, 1).reshape(batch, time, width)"),
+    Fault("ATN304", MERGE, "y = y.transpose(0, 1).reshape(batch, time, width)", or_code="ATN310"),
     Fault(
         "ATN306",
         QUERY,
@@ -191,7 +191,12 @@ FAULTS = (
         "        y = self.resid_dropout(self.c_proj(y))\n",
         "        y = y - y.mean(dim=1, keepdim=True)\n        y = self.resid_dropout(self.c_proj(y))\n",
     ),
-    Fault("ATN406", "y = self.resid_dropout(self.c_proj(y))", "y = self.resid_dropout(self.c_proj(x))"),
+    Fault(
+        "ATN406",
+        "y = self.resid_dropout(self.c_proj(y))",
+        "y = self.resid_dropout(self.c_proj(x))",
+        blame=(PRODUCT, MERGE),
+    ),
     Fault("ATN406", "y = self.resid_dropout(self.c_proj(y))", "y = self.resid_dropout(y)"),
     # dropout and weights
     Fault("ATN501", PRODUCT, "y = F.dropout(weights, 0.1) @ v"),

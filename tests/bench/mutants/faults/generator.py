@@ -46,8 +46,8 @@ FAULTS = (
     Fault("ATN216", KEEP, "keep = keys[None, :] <= keys[:time, None]", situation="decode", blame=(BIAS,)),
     Fault("ATN303", SPLIT, "query, key, value = self.c_attn(x).view(batch, 3, self.n_head, time, -1).transpose(0, 1)"),
     Fault("ATN304", MERGE, "context = context.reshape(batch, time, width)"),
-    Fault("ATN406", ADD, ""),
-    Fault("ATN406", ADD, "        x = x + self.ln_1(x)\n"),
+    Fault("ATN406", ADD, "", blame=("context =", "return self.c_proj")),
+    Fault("ATN406", ADD, "        x = x + self.ln_1(x)\n", blame=("context =", "return self.c_proj")),
     Fault(
         "ATN701",
         CAT_K,

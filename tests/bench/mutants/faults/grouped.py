@@ -49,7 +49,7 @@ FAULTS = (
     Fault("ATN209", KEEP, KEEP + " | (past_key_value is not None)", situation="decode", blame=(FUSED,)),
     Fault("ATN212", PADDING, "pass", blame=(FUSED,)),
     Fault("ATN213", PADDING, "keep = keep & attention_mask.bool()[:, None, -time:, None]", blame=(FUSED,)),
-    Fault("ATN214", FUSED, FUSED.replace("attn_mask=keep, ", "")),
+    Fault("ATN214", FUSED, FUSED.replace("attn_mask=keep, ", ""), or_code="ATN209"),
     Fault("ATN214", KEEP, KEEP.replace("<=", ">=") + " | True", blame=(FUSED,)),
     Fault("ATN215", KEEP, KEEP.replace("<=", "<"), blame=(FUSED,)),
     Fault("ATN215", KEEP, KEEP.replace("positions[:, None]", "positions[:, None] + 1"), blame=(FUSED,)),

@@ -39,6 +39,7 @@ FAULTS = (
         CAUSAL,
         CAUSAL.replace("is_causal=True", "is_causal=True, scale=self.head_dim**0.5"),
         also=((MASKED, MASKED.replace("attn_mask=keep", "attn_mask=keep, scale=self.head_dim**0.5")),),
+        or_code="ATN102",
     ),
     Fault("ATN203", MASKED, MASKED.replace("attn_mask=keep", "attn_mask=(~keep).to(q.dtype) * -5.0")),
     Fault(
@@ -64,12 +65,14 @@ FAULTS = (
     Fault("ATN214", CAUSAL, CAUSAL.replace(", is_causal=True", "")),
     Fault("ATN214", CAUSAL, CAUSAL.replace("is_causal=True", "is_causal=self.training")),
     Fault("ATN214", CAUSAL, CAUSAL.replace("is_causal=True", "attn_mask=torch.ones(N, N, dtype=torch.bool)")),
-    Fault("ATN214", TRIANGLE, TRIANGLE.replace(".tril()", ""), blame=(MASKED,)),
+    Fault("ATN209", TRIANGLE, TRIANGLE.replace(".tril()", ""), blame=(MASKED,)),
     Fault("ATN215", CAUSAL, CAUSAL.replace("is_causal=True", "attn_mask=torch.ones(N, N).tril(1).bool()")),
-    Fault("ATN215", CAUSAL, CAUSAL.replace("is_causal=True", "attn_mask=torch.ones(N, N).triu().bool()")),
+    Fault(
+        "ATN215", CAUSAL, CAUSAL.replace("is_causal=True", "attn_mask=torch.ones(N, N).triu().bool()"), or_code="ATN205"
+    ),
     Fault("ATN205", CAUSAL, CAUSAL.replace("is_causal=True", "attn_mask=torch.ones(N, N).triu(1).bool()")),
     Fault("ATN206", CAUSAL, CAUSAL.replace("is_causal=True", "attn_mask=torch.ones(N, N).tril()")),
-    Fault("ATN215", TRIANGLE, TRIANGLE.replace(".tril()", ".tril(diagonal=1)"), blame=(MASKED,)),
+    Fault("ATN215", TRIANGLE, TRIANGLE.replace(".tril()", ".tril(diagonal=1)"), blame=(MASKED,), or_code="ATN209"),
     Fault("ATN221", PADDING, "keep = keep | mask[:, None, None, :]", blame=(MASKED,)),
     Fault("ATN302", MERGE, "x = x.contiguous().transpose(1, 2).view(B, N, C)"),
     Fault("ATN303", SPLIT, "qkv = self.qkv(x).reshape(B, 3, self.num_heads, N, self.head_dim).transpose(0, 1)"),
@@ -79,7 +82,7 @@ FAULTS = (
         "qkv = self.qkv(x).reshape(B, N, 3, C).permute(2, 0, 1, 3).reshape(3, B, self.num_heads, N, self.head_dim)",
     ),
     Fault("ATN304", MERGE, "x = x.reshape(B, N, C)"),
-    Fault("ATN304", MERGE, "x = x.transpose(2, 3).reshape(B, N, C)"),
+    Fault("ATN304", MERGE, "x = x.transpose(2, 3).reshape(B, N, C)", or_code="ATN310"),
     Fault(
         "ATN305",
         SPLIT,

@@ -21,12 +21,11 @@ OUTPUT = "output = self.norm(self.dense(context) + hidden_states)"
 FAULTS = (
     # scores and softmax
     Fault("ATN101", SCORES, "scores = torch.matmul(query, key.transpose(-1, -2))", blame=(SOFTMAX,)),
-    Fault("ATN101", SCALING, "self.scaling = 1.0", blame=("scores = torch", SOFTMAX)),
     Fault("ATN102", SCALING, "self.scaling = hidden_size**-0.5", blame=("scores = torch",)),
     Fault("ATN102", SCALING, "self.scaling = 1.0 / self.head_size", blame=("scores = torch",)),
     Fault("ATN102", SCALING, "self.scaling = num_heads**-0.5", blame=("scores = torch",)),
     Fault("ATN102", SCORES, "scores = torch.matmul(query, key.transpose(-1, -2)) / key.size(-2) ** 0.5"),
-    Fault("ATN103", SCALING, "self.scaling = self.head_size**0.5", blame=("scores = torch",)),
+    Fault("ATN103", SCALING, "self.scaling = self.head_size**0.5", blame=("scores = torch",), or_code="ATN102"),
     Fault("ATN103", SCORES, "scores = torch.matmul(query, key.transpose(-1, -2)) / self.scaling"),
     Fault("ATN103", SCORES, "scores = torch.matmul(query * self.scaling, key.transpose(-1, -2)) * self.scaling"),
     Fault("ATN104", SOFTMAX, "probs = nn.functional.softmax(scores, dim=-2)"),
@@ -119,6 +118,7 @@ FAULTS = (
         "ATN304",
         "x = x.permute(0, 2, 1, 3).contiguous()",
         "x = x.contiguous().view(x.shape[0], x.shape[2], self.num_heads, self.head_size)",
+        or_code="ATN310",
     ),
     Fault(
         "ATN309",
@@ -135,9 +135,14 @@ FAULTS = (
     Fault("ATN403", "value = self.split_heads(self.value(", "value = self.split_heads(self.key("),
     Fault("ATN403", "key = self.split_heads(self.key(", "key = self.split_heads(self.query("),
     Fault("ATN403", "query = self.split_heads(self.query(", "query = self.split_heads(self.key("),
-    Fault("ATN406", OUTPUT, "output = self.norm(self.dense(hidden_states) + hidden_states)"),
+    Fault("ATN406", OUTPUT, "output = self.norm(self.dense(hidden_states) + hidden_states)", blame=("context =",)),
     Fault("ATN406", OUTPUT, "output = self.norm(context + hidden_states)"),
-    Fault("ATN406", OUTPUT, "context = self.dense(context)\n        output = self.norm(hidden_states)"),
+    Fault(
+        "ATN406",
+        OUTPUT,
+        "context = self.dense(context)\n        output = self.norm(hidden_states)",
+        blame=("context =",),
+    ),
     # dropout and weights
     Fault("ATN501", DROPPED, "dropped = nn.functional.dropout(probs, p=self.dropout.p)"),
     Fault(

@@ -92,7 +92,12 @@ FAULTS = (
     Fault("ATN402", DECODER, "return self.decoder(tgt, tgt, None, tgt_mask)"),
     Fault("ATN403", ZIP, "for linear, x in zip([self.linears[0]] * 3, (query, key, value), strict=False)"),
     Fault("ATN403", CALL, "x = attention(query, key, key, mask, self.dropout)"),
-    Fault("ATN406", CROSS, "self.src_attn(x, memory, memory, src_mask)\n        x = self.norms[1](x)"),
+    Fault(
+        "ATN406",
+        CROSS,
+        "self.src_attn(x, memory, memory, src_mask)\n        x = self.norms[1](x)",
+        blame=("return torch.matmul", OUT),
+    ),
     Fault("ATN406", OUT, "return x"),
     Fault("ATN501", CONTEXT, "return torch.matmul(nn.functional.dropout(p_attn, 0.1), value)"),
     Fault(

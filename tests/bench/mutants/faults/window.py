@@ -21,7 +21,7 @@ UNPACK = "q, k, v = qkv[0], qkv[1], qkv[2]"
 FAULTS = (
     Fault("ATN101", ATTN, "attn = q @ k.transpose(-2, -1)", blame=("attn = self.attn_drop",)),
     Fault("ATN102", SCALE, "self.scale = dim**-0.5", blame=(ATTN,)),
-    Fault("ATN102", SCALE, "self.scale = (window * window) ** -0.5", blame=(ATTN,)),
+    Fault("ATN102", SCALE, "self.scale = num_heads**-0.5", blame=(ATTN,)),
     Fault("ATN103", ATTN, "attn = (q * self.scale) @ (k * self.scale).transpose(-2, -1)"),
     Fault("ATN103", ATTN, "attn = (q / self.scale) @ k.transpose(-2, -1)"),
     Fault("ATN104", SOFTMAX, "attn = self.attn_drop(attn.softmax(dim=1))"),
@@ -48,7 +48,7 @@ FAULTS = (
     ),
     Fault("ATN206", SHIFT_MASK, "return (ids[:, None, :] == ids[:, :, None]).float()", blame=(MASK,)),
     Fault("ATN203", SHIFT_MASK, SHIFT_MASK.replace('float("-inf")', "-1.0"), blame=(MASK,)),
-    Fault("ATN205", SHIFT_MASK, SHIFT_MASK.replace("==", "!="), blame=(MASK,)),
+    Fault("ATN205", SHIFT_MASK, SHIFT_MASK.replace("==", "!="), blame=(MASK,), or_code="ATN211"),
     Fault(
         "ATN223",
         ATTN,
@@ -65,7 +65,7 @@ FAULTS = (
         ".reshape(3, -1, self.num_heads, N, C // self.num_heads)",
     ),
     Fault("ATN304", MERGE, "x = (attn @ v).reshape(-1, N, C)"),
-    Fault("ATN304", MERGE, "x = (attn @ v).transpose(2, 3).reshape(-1, N, C)"),
+    Fault("ATN304", MERGE, "x = (attn @ v).transpose(2, 3).reshape(-1, N, C)", or_code="ATN310"),
     Fault(
         "ATN306",
         QKV,

@@ -97,11 +97,11 @@ WEIGHTS = {"output_attentions": True}
 
 def build() -> nn.Module:
     torch.manual_seed(0)
-    return GroupedAttention(hidden_size=36, num_heads=6, num_kv_heads=2)
+    return GroupedAttention(hidden_size=48, num_heads=6, num_kv_heads=2)
 
 
 def inputs(batch: int = 3, time: int = 7) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return (torch.randn(batch, time, 36, generator=torch.Generator().manual_seed(1)),), {}
+    return (torch.randn(batch, time, 48, generator=torch.Generator().manual_seed(1)),), {}
 
 
 def padded(keep: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
