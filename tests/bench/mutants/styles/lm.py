@@ -76,7 +76,7 @@ class LanguageModel(nn.Module):
 
 def build() -> nn.Module:
     torch.manual_seed(0)
-    return LanguageModel(vocabulary=29, width=20, heads=4, layers=3, context=16, dropout=0.1)
+    return LanguageModel(vocabulary=29, width=20, heads=4, layers=3, context=32, dropout=0.1)
 
 
 def inputs(batch: int = 3, time: int = 7) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -63,7 +63,7 @@ class WindowAttention(nn.Module):
         bias = self.bias_table[self.bias_index.view(-1)].view(N, N, -1)
         attn = attn + bias.permute(2, 0, 1)
         if self.shift > 0:
-            mask = self.shift_mask(H, W).to(x.device)
+            mask = self.shift_mask(H, W).to(x)
             attn = attn.view(B, -1, self.num_heads, N, N) + mask[None, :, None]
             attn = attn.view(-1, self.num_heads, N, N)
         attn = self.attn_drop(attn.softmax(dim=-1))
