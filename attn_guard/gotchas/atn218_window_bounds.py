@@ -41,6 +41,7 @@ GOTCHA = Gotcha(
     name="window-bounds",
     summary="window is not as wide as declared",
     fix="keep the keys with 0 <= query - key < window",
+    explains=("ATN701",),
 )
 
 

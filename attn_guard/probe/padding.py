@@ -77,7 +77,7 @@ def _judged(
         return None
     is_main = source.rows.value == main.rows.value
     of_memory = name.split("_")[0] == source.name.split("_")[0] == "memory"
-    if not (is_main or declared or of_memory):
+    if not (is_main or declared or of_memory) or (is_main and name.startswith("memory")):
         return None
     keep_rows = (keep if stream.time_axis == 1 else keep.t()).flatten().cpu()
     seen = keep_rows if is_main else torch.ones(len(main.positions), dtype=torch.bool)

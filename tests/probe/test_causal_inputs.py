@@ -148,6 +148,12 @@ class TestEncoderAndDecoder:
         assert [found.code for found in report if found.fails] == ([] if causal else ["ATN214"])
 
 
+def test_a_mask_of_the_memory_says_nothing_about_a_target_of_the_same_length() -> None:
+    model = seeded(lambda: nn.Transformer(22, 2, 1, 1, 11, batch_first=True))
+    report = attn_guard.check(model, (drawn(3, 5, 22), drawn(3, 5, 22) + 1.0), {"tgt_mask": later(5)})
+    assert report.ok, str(report)
+
+
 class TestEvidence:
     """A name or a flag counts only where no mask of a parent may be missing."""
 
