@@ -42,7 +42,6 @@ GOTCHA = Gotcha(
     summary="causal mask starts at the top left, but the queries are the last of the keys",
     fix="pass a mask aligned to the bottom right: torch.ones(Tq, Tk, dtype=torch.bool).tril(Tk - Tq)",
     explains=("ATN701",),
-    explains=("ATN701",),
 )
 
 
