@@ -115,6 +115,20 @@ class Influence:
         heads, rest = divmod(width, cut[-1])
         return heads if cut[-1] > 1 and not rest and heads in cut[:-1] else 1
 
+    def columns_of(self, name: str) -> Tensor | None:
+        """[slice, row]: which of the blocks of ``head_dim`` columns of its origin each query, key or value is cut from;
+        None where the columns do not divide into such blocks."""
+        source: Origin = getattr(self, f"{name}_origin")
+        operand: int = getattr(self.trace, name)
+        head_dim = self.trace.flow.tape.values[operand].shape[self.features[name]]
+        places, width = source.rows.elements.shape
+        if width % head_dim:
+            return None
+        blocks = source.rows.elements.view(places, -1, head_dim).transpose(0, 1).flatten(1)
+        rows = Rows(source.rows.tape, source.rows.value, blocks)
+        differences = self._differences((rows,), halves(len(rows)), [operand])
+        return decoded(by_bit([stacked(one[operand]).any(dim=self.features[name]) for one in differences]))
+
     @cached_property
     def _bits(self) -> dict[str, Tensor]:
         """[bit, 0 or 1, slice, row, column] of each operand: where it differs when the rows of its origin whose

@@ -25,6 +25,7 @@ from attn_guard.probe.evidence import CausalEvidence
 from attn_guard.probe.fills import WeakFill, weak_fill
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.fused import FusedCall, fused_call
+from attn_guard.probe.grouping import Contradiction, contradictions
 from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
 from attn_guard.probe.leak import Leak, leak_of
@@ -35,6 +36,7 @@ from attn_guard.probe.packing import PackedRun, packed_run
 from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.parity import Divergence, divergences
 from attn_guard.probe.positions import AddedTable, LeftPadded, added_tables, attends_along_time, is_blind, left_padded
+from attn_guard.probe.qkv_cuts import OtherCut, Thirds, equal_thirds, other_cuts
 from attn_guard.probe.record import record
 from attn_guard.probe.reshapes import SwappingReshape, swapping_reshapes
 from attn_guard.probe.returned import Returned, returned_maps
@@ -141,6 +143,21 @@ class XRay:
     def divergences(self) -> tuple[Divergence, ...]:
         """Ways through the module that should give the same and do not."""
         return tuple(divergences(self)) if self.tape.failure is None and self.sites else ()
+
+    @cached_property
+    def grouping_contradictions(self) -> tuple[Contradiction, ...]:
+        """Heads of queries that meet other heads of keys than the module states elsewhere."""
+        return tuple(contradictions(self.sites, self.divergences))
+
+    @cached_property
+    def equal_thirds(self) -> tuple[Thirds, ...]:
+        """Fused projections cut in equal thirds although there are fewer heads of keys than of queries."""
+        return tuple(equal_thirds(self.module, self.flow))
+
+    @cached_property
+    def other_cuts(self) -> tuple[OtherCut, ...]:
+        """Fused projections that another path through the module cuts in another order."""
+        return tuple(other_cuts(self.divergences))
 
     @cached_property
     def batches(self) -> Batches:

@@ -117,3 +117,35 @@ class TestBatch:
         ids[:, 0] = (ids[:, 0] + 1) % 29
         module(ids)
         assert bool((rows[0] != rows[1])[:, 1:].any()) is mixes
+
+
+class TestGroups:
+    @pytest.mark.parametrize(("kind", "order"), [("broken", [0, 1, 0, 1, 0, 1]), ("fixed", [0, 0, 0, 1, 1, 1])])
+    def test_atn308_which_key_head_a_query_head_meets(self, kind: str, order: list[int]) -> None:
+        module: Any = build(kind, "atn308_gqa_repeat_order")
+        x = features(module)
+        q = of_heads(module.wq(x), 6)
+        k, v = (of_heads(part(x), 2)[:, order] for part in (module.wk, module.wv))
+        expected = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(module(x), module.wo(expected))
+
+    def test_atn308_torch_groups_neighbours(self) -> None:
+        module: Any = build("fixed", "atn308_gqa_repeat_order")
+        x = features(module)
+        parts = of_heads(module.wq(x), 6), of_heads(module.wk(x), 2), of_heads(module.wv(x), 2)
+        context = F.scaled_dot_product_attention(*parts, enable_gqa=True)
+        torch.testing.assert_close(module(x), module.wo(context.transpose(1, 2).flatten(2)))
+
+    def test_atn311_thirds_do_not_fit_the_heads(self) -> None:
+        module: Any = build("broken", "atn311_qkv_split")
+        x = features(module)
+        assert [part.shape[-1] for part in module.qkv_proj(x).chunk(3, dim=-1)] == [14, 14, 14]
+        with pytest.raises(RuntimeError, match=r"shape '\[3, 5, 4, 7\]' is invalid"):
+            module(x)
+
+    def test_atn311_the_fixed_one_is_the_reference(self) -> None:
+        module: Any = build("fixed", "atn311_qkv_split")
+        x = features(module)
+        q, k, v = module.qkv_proj(x)[..., :28], module.qkv_proj(x)[..., 28:35], module.qkv_proj(x)[..., 35:]
+        context = F.scaled_dot_product_attention(of_heads(q, 4), k[:, None], v[:, None], is_causal=True)
+        torch.testing.assert_close(module(x), module.o_proj(context.transpose(1, 2).flatten(2)))

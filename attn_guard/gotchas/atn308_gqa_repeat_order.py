@@ -1,0 +1,58 @@
+"""Grouped query heads that meet the wrong heads of keys.
+
+What it does
+------------
+Finds attention with fewer heads of keys than of queries in which the keys are spread in another order than the same
+module states elsewhere: `repeat`, which gives k0 k1 k0 k1, where `repeat_interleave`, k0 k0 k1 k1, is due, or the
+reverse.
+
+Why is this bad
+---------------
+Both give the right shape. Pretrained weights, `enable_gqa=True` of `F.scaled_dot_product_attention` and the fused
+kernels all have the query heads of one key head next to each other. With `repeat`, most query heads meet keys that they
+were not trained with, and two paths through one module give different results.
+
+A layer that is trained from scratch may number its heads either way and never know. So there must be evidence: the
+queries are viewed as (key heads, group) and the keys repeated in turn, or two paths of the module (a fused branch, the
+one that returns weights) disagree.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN308",
+    name="gqa-repeat-order",
+    summary="heads of keys are spread over the query heads in the wrong order",
+    fix="spread the heads of keys and values with repeat_interleave(groups, dim=1), or pass enable_gqa=True",
+    explains=("ATN209", "ATN503", "ATN701"),
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    for contradiction in xray.grouping_contradictions:
+        grouping = contradiction.grouping
+        heads, key_heads = grouping.heads
+        yield GOTCHA.at(
+            grouping.spreading.location,
+            f"{heads} query heads take {key_heads} heads of keys {grouping.order}; "
+            f"{contradiction.by} they are grouped otherwise",
+            expected=f"the query heads of one key head {contradiction.stated}",
+            found=grouping.order,
+        )
