@@ -5,20 +5,21 @@ Rates of 0 are raised meanwhile, so that dropout which this configuration turns 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import Tensor, nn
 
 from attn_guard.anatomy import Stage
 from attn_guard.probe.calling import Call
+from attn_guard.probe.copies import NotCopiedError, copied
 from attn_guard.probe.dropout import dropouts
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.record import record
 from attn_guard.probe.returned import dropped_maps
 from attn_guard.probe.sites import Trace, traces
-from attn_guard.probe.tape import Op
+from attn_guard.probe.tape import Op, Tape
 
 RAISED = 0.3
 
@@ -41,13 +42,18 @@ class Dropout:
 class Run:
     """A recorded call with dropout at work. ``raised`` are the paths of modules whose own rate is 0."""
 
-    traces: tuple[Trace, ...]
+    tape: Tape | None = None
     raised: frozenset[str] = frozenset()
 
     @cached_property
+    def traces(self) -> tuple[Trace, ...]:
+        """The attention computations; none where nothing random was computed at all."""
+        if self.tape is None or not any(op.random for op in self.tape.ops):
+            return ()
+        return tuple(traces(Flow.of(self.tape)))
+
+    @cached_property
     def dropouts(self) -> list[Dropout]:
-        if not any(op.random for trace in self.traces[:1] for op in trace.flow.tape.ops):
-            return []
         return [
             Dropout(stage, op, self._is_raised(op.module)) for trace in self.traces for stage, op in dropouts(trace)
         ]
@@ -82,12 +88,17 @@ class Modes:
         all."""
         layers = {path for path, child in self.module.named_modules() if isinstance(child, _LAYERS)}
         handed = any(found.raised and found.op.module not in layers for found in self.training.dropouts)
-        return self._run(training=False) if handed else Run(())
+        return self._run(training=False) if handed else Run()
 
     def _run(self, *, training: bool) -> Run:
         found = rates(self.module)
         if not found:
-            return Run(())
+            return Run()
+        try:
+            args, kwargs = copied((self.call.args, self.call.kwargs))
+        except NotCopiedError:
+            return Run()
+        call = replace(self.call, args=args, kwargs=kwargs)
         paths = {child: path for path, child in self.module.named_modules()}
         with preserved(self.module, self.seed):
             for child in self.module.modules():
@@ -95,11 +106,11 @@ class Modes:
             for owner, name, rate in found:
                 if rate == 0.0:
                     vars(owner)[name] = RAISED
-            tape = record(self.module, self.call.args, self.call.kwargs, self.call.names(self.module))
+            tape = record(self.module, args, kwargs, call.names(self.module))
         if tape.failure is not None:
-            return Run(())
+            return Run()
         raised = frozenset(paths[owner] for owner, _, rate in found if rate == 0.0)
-        return Run(tuple(traces(Flow.of(tape))), raised)
+        return Run(tape, raised)
 
 
 def rates(module: nn.Module) -> list[tuple[nn.Module, str, float]]:

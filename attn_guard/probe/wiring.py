@@ -80,6 +80,8 @@ class Wiring:
 
     def _of_columns(self, first: Stage, second: Stage) -> Iterator[Mixup]:
         """Two parts take the same columns of one projection, and as many others lie idle."""
+        if not self._proportional(first, second):
+            return
         op = self.projections[first].op
         columns = {part: self._columns(part) for part, projection in self.projections.items() if projection.op is op}
         if not columns[first].any() or not torch.equal(columns[first], columns[second]):
@@ -182,10 +184,23 @@ class Wiring:
         weight = self.tape.values[self.projections[part].weight]
         return self.names[part], int(weight.storage_offset()), weight.numel()
 
+    @property
+    def _operands(self) -> dict[Stage, int]:
+        trace = self.anatomy.trace
+        return {Stage.QUERY: trace.query, Stage.KEY: trace.key, Stage.VALUE: trace.value}
+
+    def _proportional(self, first: Stage, second: Stage) -> bool:
+        """Whether the operands of two parts are the same numbers, but for a factor and their order: then they may be
+        made of the same columns, and otherwise not."""
+        left, right = (self.tape.values[self._operands[part]].flatten().abs().float() for part in (first, second))
+        if left.numel() != right.numel() or not left.any() or not right.any():
+            return False
+        left, right = (part.sort().values / part.max() for part in (left, right))
+        return torch.allclose(left, right, rtol=1e-3, atol=1e-6)
+
     def _columns(self, part: Stage) -> Tensor:
         """[column] of the projection's result: whether the part depends on it, and on no other at the same place."""
-        trace, columns = self.anatomy.trace, self._by_column(part)
-        operand = {Stage.QUERY: trace.query, Stage.KEY: trace.key, Stage.VALUE: trace.value}[part]
+        columns, operand = self._by_column(part), self._operands[part]
         replay = Replay(self.tape, [columns.value], [operand])
         generator = torch.Generator().manual_seed(self.anatomy.seed)
         bits = [

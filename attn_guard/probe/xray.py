@@ -198,7 +198,7 @@ class XRay:
     @property
     def dropouts(self) -> list[Dropout]:
         """What drops by chance although the run is one in evaluation mode."""
-        return Run(tuple(site.trace for site in self.sites)).dropouts
+        return Run(self.tape).dropouts
 
     @cached_property
     def modes(self) -> Modes:

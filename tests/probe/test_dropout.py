@@ -179,3 +179,16 @@ def test_a_module_that_fails_in_training_mode() -> None:
             return super().forward(x)
 
     assert found(seeded(Picky, dropout=0.1)) == []
+
+
+def test_a_cache_that_is_given_does_not_grow_by_the_run_in_training() -> None:
+    class Cached(FusedQkv):
+        def forward(self, x: Tensor, cache: list[int] | None = None) -> Tensor:
+            if cache is not None:
+                cache.append(len(x))
+            return super().forward(x)
+
+    seen = attn_guard.xray(seeded(Cached, dropout=0.1), features(), {"cache": [0]})
+    before = list(seen.call.kwargs["cache"])
+    assert seen.modes.training.dropouts
+    assert seen.call.kwargs["cache"] == before
