@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attn_guard.anatomy import ONE, Axis, Factor, Site, Size, Stage, Step, StepKind
 from attn_guard.probe.axes import Line
+from attn_guard.probe.biases import Bias, biases
 from attn_guard.probe.blame import merge_of, split_of
 from attn_guard.probe.cells import Cells
 from attn_guard.probe.designs import configured
@@ -70,6 +71,11 @@ class Anatomy:
     def rotary(self) -> Rotary:
         """How query, key and value are turned by their positions, if they are."""
         return Rotary(self.influence)
+
+    @cached_property
+    def biases(self) -> tuple[Bias, ...]:
+        """The relative biases that are added to the scores."""
+        return tuple(biases(self.influence))
 
     @property
     def weights(self) -> Tensor:

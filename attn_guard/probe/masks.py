@@ -107,6 +107,7 @@ def _added(op: Op, bias: Tensor, after: Tensor, strict: bool = False) -> Mask | 
     """An additive mask blocks where it is far below zero, or where it has just two levels, one of them 0."""
     if bias.numel() == 0 or not bias.is_floating_point():
         return None
+    bias = bias.detach()
     lowest = float(bias.min())
     levels = torch.unique(bias) if not strict and bias.numel() <= 1 << 16 else bias.new_empty(0)
     if lowest <= BLOCKING:

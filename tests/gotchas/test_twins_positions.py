@@ -82,3 +82,15 @@ def test_atn707_each_sample_has_a_vector_of_its_own(kind: str, blind: bool) -> N
     x = one.expand(BATCH, -1, -1)
     assert torch.allclose(module(x)[:, order], module(x[:, order]), atol=1e-6) is blind
     assert torch.allclose(module(x)[0], module(x)[1], atol=1e-6) is not blind
+
+
+@pytest.mark.parametrize(("kind", "nearest"), [("broken", 0), ("fixed", 4)])
+def test_atn705_the_key_with_the_most_weight(kind: str, nearest: int) -> None:
+    module: Any = build(kind, "atn705_relative_bias_index")
+    module.slopes.fill_(1.0)
+    module.qkv.weight[:44], module.qkv.bias[:44] = 0.0, 0.0  # all products are 0: only the bias is left
+    module.qkv.weight[44:], module.qkv.bias[44:] = torch.eye(22), 0.0
+    module.out.weight.copy_(torch.eye(22))
+    module.out.bias.zero_()
+    x = torch.eye(TIME, 22)[None]
+    assert module(x)[0, -1, :TIME].argmax() == nearest
