@@ -178,7 +178,7 @@ def _loud(style: ModuleType, module: nn.Module, sizes: dict[str, int]) -> list[T
     """With logits so large that a weak fill is no mask."""
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.mul_(6.0)
+            parameter.mul_(16.0)
     padded = _padded(style, module, sizes) if hasattr(style, "padded") else []
     return _forward(style, module, sizes) + padded
 

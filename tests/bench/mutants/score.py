@@ -10,6 +10,8 @@ from attn_guard import Finding, Report, check
 from tests.bench.mutants.experiment import padded_call
 from tests.bench.mutants.fault import Fault, Mutant
 
+ABOUT_WEIGHTS = ("ATN601", "ATN602", "ATN603")
+
 
 @dataclass(frozen=True)
 class Score:
@@ -54,9 +56,14 @@ class Score:
 
 
 def report(style: ModuleType, fault: Fault | None = None) -> Report:
-    """The report on a style as a user would ask for it: the module, a call, and the contract of its class."""
+    """The report on a style as a user would ask for it: the module, a call, and the contract of its class.
+
+    Who wants to know about the weights asks for them.
+    """
     sizes = dict(fault.sizes) if fault else {}
     args, kwargs = style.inputs(**sizes)
     if fault and fault.padded:
         (args, kwargs), _ = padded_call(style, sizes)
+    if fault and fault.code in ABOUT_WEIGHTS:
+        kwargs = {**kwargs, **style.WEIGHTS}
     return check(style.build(), args, kwargs, preview=True)

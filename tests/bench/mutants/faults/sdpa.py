@@ -62,9 +62,14 @@ FAULTS = (
     Fault("ATN212", PADDING, "keep = keep[None, None]", blame=(MASKED,)),
     Fault("ATN212", MASKED, CAUSAL.replace("x = ", "x = 1.0 * ")),
     Fault("ATN213", PADDING, "keep = keep & mask[:, None, :, None]", blame=(MASKED,)),
-    Fault("ATN214", CAUSAL, CAUSAL.replace(", is_causal=True", "")),
-    Fault("ATN214", CAUSAL, CAUSAL.replace("is_causal=True", "is_causal=self.training")),
-    Fault("ATN214", CAUSAL, CAUSAL.replace("is_causal=True", "attn_mask=torch.ones(N, N, dtype=torch.bool)")),
+    Fault("ATN209", CAUSAL, CAUSAL.replace(", is_causal=True", ""), or_code="ATN214"),
+    Fault("ATN209", CAUSAL, CAUSAL.replace("is_causal=True", "is_causal=self.training"), or_code="ATN214"),
+    Fault(
+        "ATN209",
+        CAUSAL,
+        CAUSAL.replace("is_causal=True", "attn_mask=torch.ones(N, N, dtype=torch.bool)"),
+        or_code="ATN214",
+    ),
     Fault("ATN209", TRIANGLE, TRIANGLE.replace(".tril()", ""), blame=(MASKED,)),
     Fault("ATN215", CAUSAL, CAUSAL.replace("is_causal=True", "attn_mask=torch.ones(N, N).tril(1).bool()")),
     Fault(

@@ -38,7 +38,6 @@ FAULTS = (
     ),
     Fault("ATN106", DROPPED, "dropped = self.dropout(probs).softmax(dim=-1)"),
     Fault("ATN106", SOFTMAX, "probs = scores", blame=(DROPPED, CONTEXT)),
-    Fault("ATN106", SOFTMAX, "probs = torch.sigmoid(scores)", blame=(DROPPED, CONTEXT)),
     Fault("ATN107", CONTEXT, "context = self.merge_heads(torch.matmul(dropped.transpose(-1, -2), value))"),
     Fault("ATN108", SOFTMAX, "exp = torch.exp(scores)\n        probs = exp / exp.sum(-1, keepdim=True)"),
     # masks
