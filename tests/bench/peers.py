@@ -2,7 +2,8 @@
 
 Run, in an environment that has them (``pip install pytest-torch torchtest2 pangolinn neural-net-checklist``):
 ``python tests/bench/peers.py [--style STYLE] [--guard FILE] [--json FILE]``; FILE of ``--guard`` is what
-``python tests/bench/mutants --json FILE`` wrote, for a column beside theirs.
+``python tests/bench/mutants --json FILE`` wrote, for a column beside theirs. ``--reuse FILE`` prints the table again
+from a file that ``--json`` wrote.
 
 Each library is used as its documentation says, with the inputs that help it most: a wrapper turns every style into a
 module of one sequence and a mask whose 1 means a real token, features are made from ids where a check wants ids, and
@@ -294,7 +295,12 @@ def main() -> int:
     parser.add_argument("--style", default="", choices=["", *fault.NAMES])
     parser.add_argument("--guard", metavar="FILE", help="results of python tests/bench/mutants --json FILE")
     parser.add_argument("--json", metavar="FILE", help="write every result")
+    parser.add_argument("--reuse", metavar="FILE", help="print the results of an earlier run")
     options = parser.parse_args()
+    guard = {one["name"]: one for one in json.loads(Path(options.guard).read_text())} if options.guard else {}
+    if options.reuse:
+        print_table(json.loads(Path(options.reuse).read_text()), guard)
+        return 0
     missing = [name for name, module in NEEDED.items() if not _is_there(module)]
     if missing:
         print(f"not installed: {', '.join(missing)}; pip install {' '.join(missing)}")
@@ -303,7 +309,6 @@ def main() -> int:
     warnings.simplefilter("ignore")
     start = time.perf_counter()
     rows = [result(mutant) for mutant in fault.mutants(options.style)]
-    guard = {one["name"]: one for one in json.loads(Path(options.guard).read_text())} if options.guard else {}
     print_table(rows, guard)
     print(f"\n{len(rows)} mutants, {time.perf_counter() - start:.0f} s, torch {torch.__version__}, one thread")
     print("\nfalse alarms: checks that fail on the right twin")
