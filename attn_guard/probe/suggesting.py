@@ -27,8 +27,8 @@ def suggested(module: nn.Module, contract: Contract, seed: int = 0) -> Iterator[
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     plain = [p for p in parameters.values() if p.kind not in variable]
     required = [p for p in plain if p.default is p.empty or (contract.cross and p.name in MEMORY)]
+    yield from of_library(module, contract, seed)
     if not required:
-        yield from of_library(module, contract, seed)
         named = [p for p in plain if p.name in IDS or p.kind is p.POSITIONAL_OR_KEYWORD]
         required = named[:1]
     if not required and any(p.kind is p.VAR_POSITIONAL for p in parameters.values()):
