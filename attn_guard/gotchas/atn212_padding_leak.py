@@ -62,14 +62,18 @@ def lint(function: Function) -> Iterator[Finding]:
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
+    """Pads that come in by a convolution or a pooling are held against a module only where it promises otherwise."""
+    from attn_guard.probe.admission import lets_in
+
     for run in xray.padded:
-        if run.pads_matter:
+        declared = xray.promised(run.name)
+        if run.pads_matter and (declared or lets_in(run.sites, run.keep, batch_first=run.call.batch_first)):
             softmax = next((anatomy.site.softmax for anatomy in run.sites if anatomy.blocked is None), None)
             place = softmax or next((anatomy.site.softmax for anatomy in run.sites), None)
             yield GOTCHA.at(
                 place or Location("<probe>", 0),
                 f"real tokens change with the content of tokens that {run.name} marks as padding",
-                severity=Severity.ERROR if xray.promised(run.name) else Severity.WARNING,
+                severity=Severity.ERROR if declared else Severity.WARNING,
                 expected="no change",
                 found="a change at real tokens, with padding on the right, on the left and inside",
             )

@@ -95,6 +95,15 @@ def _same_randomness(module: nn.Module) -> Iterator[None]:
                 numpy.random.set_state(numpy_state)
 
 
+def other_streams() -> object:
+    """Where the random streams of Python and numpy stand."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return random.getstate()
+    kind, keys, *rest = numpy.random.get_state()
+    return random.getstate(), kind, keys.tobytes(), rest
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Inside, torch computes on one thread: on tensors this small, handing work to others costs more than the work."""

@@ -53,7 +53,7 @@ def _masks(module: nn.Module, declared: Contract, evidence: dict[str, str]) -> d
         meaning = known_meaning(name)
         if meaning is not None:
             evidence[name] = "True means ignore, as its name has it in torch.nn"
-        elif name == "attention_mask" and hasattr(module, "main_input_name"):
+        elif name == "attention_mask" and getattr(module, "main_input_name", "") == "input_ids":
             meaning = "attend"
             evidence[name] = "1 means attend, as in transformers"
         if meaning is not None:

@@ -127,7 +127,7 @@ def _compared(xray: XRay, usual: Side, path: Path, keep: Tensor | None) -> Itera
 
 def _is_random(tape: Tape) -> bool:
     """Whether chance has a part in what is returned."""
-    return any(op.random and not tape.alive.isdisjoint(op.outputs) for op in tape.ops)
+    return tape.draws_elsewhere or any(op.random and not tape.alive.isdisjoint(op.outputs) for op in tape.ops)
 
 
 def _learns(tape: Tape) -> bool:

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from attn_guard.probe.hygiene import other_streams
 from attn_guard.probe.places import calling_place
 from attn_guard.probe.tape import FusedCall, Op, Ref, Tape
 
@@ -48,12 +49,14 @@ def record(
         stack.enter_context(torch._C.DisableTorchFunctionSubclass())  # results of subclasses would be re-made unseen
         stack.enter_context(recorder.following_modules())
         stack.enter_context(recorder)
+        streams = other_streams()
         try:
             recorder.boundary = sys._getframe()
             result = module(*args, **kwargs)
         except Exception as error:
             recorder.tape.failure = error
             result = None
+        recorder.tape.draws_elsewhere = other_streams() != streams
     recorder.tape.result = tree_map_only(Tensor, lambda tensor: Ref(recorder.number(tensor)), result)
     return recorder.close()
 

@@ -89,6 +89,7 @@ class Tape:
     result: Any = None
     failure: Exception | None = None
     failed_op: Op | None = None
+    draws_elsewhere: bool = False
     fused: list[FusedCall] = field(default_factory=list)
 
     def __repr__(self) -> str:
