@@ -79,7 +79,8 @@ class Tape:
     constants
     ("constant"). ``result`` is what the module returned, with tensors replaced by `Ref`. ``failure`` is the exception
     that ended the run early, and ``failed_op`` the operation that raised it, if it was one. ``fused`` are the calls of
-    `F.scaled_dot_product_attention`, whose operations are on the tape like all others.
+    `F.scaled_dot_product_attention`, whose operations are on the tape like all others. ``draws_elsewhere`` says that
+    the run drew random numbers of Python or numpy.
     """
 
     values: list[Tensor] = field(default_factory=list)
