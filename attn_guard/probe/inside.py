@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from attn_guard.contract import Contract
 from attn_guard.probe.calling import Call
@@ -33,11 +34,11 @@ def calls_inside(
     def noting(path: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
         def note(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if path not in received:
-                received[path] = _received(part, args, kwargs)
+                received[path] = _received(part, args, kwargs, samples)
 
         return note
 
-    given = copied((call.args, call.kwargs))
+    given, samples = copied((call.args, call.kwargs)), _samples(call)
     with preserved(module, seed), ExitStack() as hooks:
         for path in paths:
             handle = module.get_submodule(path).register_forward_pre_hook(noting(path), prepend=True, with_kwargs=True)
@@ -46,10 +47,22 @@ def calls_inside(
     return received
 
 
-def _received(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | NotCopiedError:
+def _received(
+    part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], samples: int | None
+) -> Call | NotCopiedError:
     try:
         with _disable_current_modes():
             own_args, own_kwargs = copied((args, kwargs))
     except NotCopiedError as error:
         return error
-    return Call(own_args, own_kwargs, "as its model calls it", is_batch_first(part, Contract()))
+    features = next(
+        (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and leaf.dim() == 3), None
+    )
+    turned = features is not None and features.shape[0] != samples and features.shape[1] == samples
+    return Call(own_args, own_kwargs, "as its model calls it", not turned and is_batch_first(part, Contract()))
+
+
+def _samples(call: Call) -> int | None:
+    """How many samples a call holds, by its first tensor."""
+    first = next((leaf for leaf in tree_leaves((call.args, call.kwargs)) if isinstance(leaf, Tensor)), None)
+    return None if first is None or first.dim() < 2 else first.shape[0 if call.batch_first else 1]

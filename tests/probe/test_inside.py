@@ -115,3 +115,20 @@ def test_the_mask_of_the_parent_makes_a_part_causal() -> None:
     part, received = model.get_submodule("layers.0.attention"), call(model, "layers.0.attention")
     assert [finding.code for finding in attn_guard.check(part, causal=True)] == ["ATN214"]
     assert attn_guard.check(part, received.args, received.kwargs, causal=True).ok
+
+
+def test_the_axis_of_samples_of_a_part_that_works_on_time_first() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.MultiheadAttention(D, H)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.transpose(0, 1)
+            output: Tensor = self.layer(x, x, x)[0]
+            return output.transpose(0, 1)
+
+    received = call(seeded(Turned), "layer")
+    assert received.args[0].shape == (5, 2, D)
+    assert received.batch_first is False
+    assert call(seeded(Model), "layers.0.attention").batch_first is True

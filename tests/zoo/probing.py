@@ -60,7 +60,8 @@ def probe_model(
         if isinstance(call, Exception):
             classes.append(Probed(name, path, declined=str(call)))
         else:
-            classes.append(probed(name, path, model.get_submodule(path), call.args, call.kwargs)[0])
+            part, batch_first = model.get_submodule(path), None if call.batch_first else False
+            classes.append(probed(name, path, part, call.args, call.kwargs, batch_first)[0])
     return Outcome(kind, "ran", seconds=time.perf_counter() - start, whole=whole, classes=classes)
 
 
@@ -76,9 +77,11 @@ def attention_parts(model: nn.Module, report: Report) -> dict[str, str]:
     return found
 
 
-def probed(name: str, path: str, module: nn.Module, args: Any, kwargs: Any) -> tuple[Probed, Report]:
+def probed(
+    name: str, path: str, module: nn.Module, args: Any, kwargs: Any, batch_first: bool | None = None
+) -> tuple[Probed, Report]:
     start = time.perf_counter()
-    report = attn_guard.check(module, args, kwargs)
+    report = attn_guard.check(module, args, kwargs, batch_first=batch_first)
     notes = [finding for finding in report if finding.code == "ATN903"]
     declined = "; ".join(note for finding in notes for note in finding.notes[:1])
     if not report.sites and not declined:
