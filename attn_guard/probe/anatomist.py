@@ -328,7 +328,7 @@ class Anatomy:
         flow = self.trace.flow
         if source == self.trace.scores.output and self.trace.scores.name in {"addmm", "baddbmm"}:
             yield self.trace.scores, mask(flow, self.trace.scores, self.trace.query)
-        for incoming, op in _pairs(source, ops):
+        for incoming, op in pairs(source, ops):
             yield op, mask(flow, op, incoming)
 
     def _steps(self) -> Iterator[Step]:
@@ -345,7 +345,7 @@ class Anatomy:
             yield self._step(StepKind.SOFTMAX, Stage.WEIGHTS, softmax)
         yield from self._path_steps(Stage.WEIGHTS, trace.softmax.output, trace.after)
         yield self._step(StepKind.CONTEXT, Stage.CONTEXT, trace.context)
-        for incoming, op in _pairs(trace.context.output, trace.merge):
+        for incoming, op in pairs(trace.context.output, trace.merge):
             number = multiplier(trace.flow, op, incoming)
             if number not in (None, 1.0):
                 yield self._scale_step(Stage.CONTEXT, op, number)
@@ -384,7 +384,7 @@ class Anatomy:
         found = {op.index: applied for op, applied in self._masks_on(source, ops)}
         if stage is Stage.SCORES and self.trace.scores.index in found and found[self.trace.scores.index]:
             yield self._mask_step(stage, self.trace.scores, found[self.trace.scores.index])
-        for incoming, op in _pairs(source, ops):
+        for incoming, op in pairs(source, ops):
             number = multiplier(flow, op, incoming)
             applied = found.get(op.index)
             if applied is not None:
@@ -447,10 +447,10 @@ class Anatomy:
 
 
 def _along(flow: Flow, source: int, target: int) -> Iterator[tuple[int, Op]]:
-    return _pairs(source, flow.chain(source, target))
+    return pairs(source, flow.chain(source, target))
 
 
-def _pairs(source: int, ops: Sequence[Op]) -> Iterator[tuple[int, Op]]:
+def pairs(source: int, ops: Sequence[Op]) -> Iterator[tuple[int, Op]]:
     """Each operation of a chain with the value that flows into it."""
     incoming = source
     outputs: set[int] = {source}

@@ -172,8 +172,8 @@ def _findings(seen: XRay, gotchas: Iterable[Entry]) -> Iterator[Finding]:
     reproduce = _reproduce(seen)
     for entry in gotchas:
         if entry.check is not None:
-            for anatomy in seen.sites:
-                yield from (_of_probe(finding, reproduce) for finding in entry.check(anatomy.site))
+            for site in seen.judged_sites:
+                yield from (_of_probe(finding, reproduce) for finding in entry.check(site))
         if entry.probe is not None:
             yield from (_of_probe(finding, reproduce) for finding in entry.probe(seen))
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from attn_guard.anatomy import Site, Stage, Step, StepKind
 from attn_guard.findings import Location
-from attn_guard.probe.flow import DROPOUT, LAYOUT, PRODUCT, SELECTION, Flow
+from attn_guard.probe.anatomist import pairs
+from attn_guard.probe.flow import DROPOUT, LAYOUT, PRODUCT, SELECTION, SUM, Flow
+from attn_guard.probe.masks import mask
 from attn_guard.probe.softmax import Softmax, softmaxes
 from attn_guard.probe.tape import Op
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
 
 _KEEPS_WEIGHTS = LAYOUT | DROPOUT | SELECTION
+_KEEPS_SCORES = LAYOUT | PRODUCT | SUM | SELECTION
 _SUMS = frozenset({"sum", "mean"})
 
 
@@ -39,11 +43,16 @@ _TEXTS = {
 
 @dataclass(frozen=True)
 class Declined:
-    """One computation that is left alone: why, and the operation it was recognised by."""
+    """One computation that is left alone: why, and the operation it was recognised by.
+
+    ``site`` holds its masks, softmax and context where it has a softmax: what is to be said about masks holds for it as
+    well.
+    """
 
     reason: Reason
     location: Location
     detail: str = ""
+    site: Site | None = None
 
     def __str__(self) -> str:
         return f"{self.location}: {_TEXTS[self.reason]}{f' ({self.detail})' if self.detail else ''}"
@@ -62,7 +71,32 @@ def declined(xray: XRay) -> Iterator[Declined]:
     for softmax in softmaxes(flow):
         op = weighs(flow, softmax)
         if op is not None and op.index not in taken and softmax.op.output not in known:
-            yield Declined(_kind(flow, softmax), softmax.op.location)
+            yield Declined(_kind(flow, softmax), softmax.op.location, site=_site(flow, softmax, op))
+
+
+def _site(flow: Flow, softmax: Softmax, context: Op) -> Site:
+    """Masks on scores and weights, the softmax, and the operation in which the weights meet the content."""
+    scores = [softmax.op.inputs[0]]
+    while (op := flow.tape.maker(scores[0])) is not None and op.name in _KEEPS_SCORES:
+        before = next((read for read in op.inputs if read in flow.content), None)
+        if before is None:
+            break
+        scores.insert(0, before)
+    weights = next(read for read in context.inputs if read in flow.tape.descendants([softmax.op.output]))
+    steps = [
+        *_masks(flow, Stage.SCORES, scores[0], softmax.op.inputs[0]),
+        Step(StepKind.SOFTMAX, Stage.WEIGHTS, softmax.op.location),
+        *_masks(flow, Stage.WEIGHTS, softmax.op.output, weights),
+        Step(StepKind.CONTEXT, Stage.CONTEXT, context.location),
+    ]
+    return Site(context.module, tuple(steps))
+
+
+def _masks(flow: Flow, stage: Stage, source: int, target: int) -> Iterator[Step]:
+    for incoming, op in pairs(source, flow.chain(source, target)):
+        found = mask(flow, op, incoming)
+        if found is not None:
+            yield Step(StepKind.MASK, stage, op.location, text=op.name, fill=found.fill)
 
 
 def weighs(flow: Flow, softmax: Softmax) -> Op | None:
@@ -74,9 +108,11 @@ def weighs(flow: Flow, softmax: Softmax) -> Op | None:
             continue
         if flow.product(op) is not None:
             return op
-        if op.name in _KEEPS_WEIGHTS:
+        if op.name in _KEEPS_WEIGHTS or (
+            op.name in PRODUCT and not (len(op.inputs) == 2 and flow.content.issuperset(op.inputs))
+        ):
             reached.update(op.outputs)
-        elif op.name in PRODUCT and len(op.inputs) == 2 and flow.content.issuperset(op.inputs):
+        elif op.name in PRODUCT:
             summed = (after for after in flow.tape.consumers(op.output) if after.name in _SUMS)
             return op if next(summed, None) is not None else None
         else:

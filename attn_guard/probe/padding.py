@@ -12,7 +12,8 @@ from torch import Tensor
 from attn_guard.contract import MaskMeaning
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.calling import Call, as_mask
-from attn_guard.probe.streams import Stream
+from attn_guard.probe.replay import Replay
+from attn_guard.probe.streams import Stream, is_clear
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
@@ -73,6 +74,8 @@ def _judged(
     streams = again.streams
     source = next((s for s in streams.all if s.name == stream.name and s.leading == stream.leading), None)
     main, output = streams.main, streams.output
+    if source is not None and output is None and declared:
+        return _judged_whole(again, name, meaning, keep, source)
     if source is None or main is None or output is None:
         return None
     is_main = source.rows.value == main.rows.value
@@ -94,6 +97,31 @@ def _judged(
         keep=keep,
         pads_matter=bool((by_pads & seen).any()),
         others_matter=bool((by_real & seen).any()),
+        call=again.call,
+        sites=again.sites,
+    )
+
+
+def _judged_whole(again: XRay, name: str, meaning: MaskMeaning, keep: Tensor, source: Stream) -> PaddedRun | None:
+    """Where outputs have no place for each token (pooling, queries of their own), they are judged as a whole."""
+    tape = again.tape
+    outputs = [value for value in tape.results() if tape.values[value].is_floating_point()]
+    if not outputs or any(tape.values[value].isnan().any() for value in outputs):
+        return None
+    keep_rows = (keep if source.time_axis == 1 else keep.t()).flatten().cpu()
+    replay = Replay(tape, [source.rows.value], outputs)
+    generator = torch.Generator().manual_seed(again.seed)
+
+    def matter(rows: Tensor) -> bool:
+        changed = replay({source.rows.value: source.rows.changed(rows, generator)})
+        return any(bool(is_clear(changed[value], tape.values[value]).any()) for value in outputs)
+
+    return PaddedRun(
+        name=name,
+        meaning=meaning,
+        keep=keep,
+        pads_matter=matter((~keep_rows).nonzero().flatten()),
+        others_matter=matter(keep_rows.nonzero().flatten()[:1]),
         call=again.call,
         sites=again.sites,
     )

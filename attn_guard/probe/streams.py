@@ -183,7 +183,7 @@ class Streams:
             changed = {part.value: part.changed(group, generator) for part in rows}
             again = replay(changed)[output]
             touched = self._by_row(~same(again, base))
-            doubtful = touched & ~self._by_row(_is_clear(again, base))
+            doubtful = touched & ~self._by_row(is_clear(again, base))
             if doubtful.any():
                 touched &= ~doubtful | self._touched_in_double(changed, output)
             yield touched.cpu()
@@ -230,7 +230,7 @@ class Streams:
         return None
 
 
-def _is_clear(again: Tensor, base: Tensor) -> Tensor:
+def is_clear(again: Tensor, base: Tensor) -> Tensor:
     """Cells that differ by more than rounding can add up to."""
     difference = (again - base).abs().float()
     rounding = SINGLE_ROUNDING * torch.finfo(base.dtype).eps * _spread(base) if base.is_floating_point() else 0.0

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from attn_guard.anatomy import Site
 from attn_guard.contract import Contract, declared_contract
 from attn_guard.errors import UsageError
 from attn_guard.findings import Location
@@ -97,6 +98,11 @@ class XRay:
     def declined(self) -> tuple[Declined, ...]:
         """What looks like attention and is left alone, each with its reason."""
         return tuple(declined(self))
+
+    @property
+    def judged_sites(self) -> tuple[Site, ...]:
+        """Every site that a statement about an anatomy is put to: those of attention, and of what has masks like it."""
+        return (*(anatomy.site for anatomy in self.sites), *(one.site for one in self.declined if one.site is not None))
 
     @cached_property
     def weak_fills(self) -> tuple[WeakFill, ...]:

@@ -116,3 +116,45 @@ def test_a_router_is_no_attention() -> None:
 
 def test_a_plain_stack_has_nothing_to_decline() -> None:
     assert attn_guard.xray(nn.Sequential(nn.Linear(D, D), nn.ReLU()), (features(),), {}).declined == ()
+
+
+class MaskedPooling(GatedPooling):
+    """Each position says how much it counts, and padded ones do not."""
+
+    def forward(self, x: Tensor, pads: Tensor) -> Tensor:  # type: ignore[override]
+        weights = self.weigh(self.score(x).squeeze(-1), pads)
+        return (weights[..., None] * x).sum(dim=1)
+
+    def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
+        return scores.masked_fill(pads, -torch.inf).softmax(dim=-1)
+
+
+class TestMasksOfOtherKinds:
+    def found(self, build: type[nn.Module]) -> list[str]:
+        pads = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+        report = attn_guard.check(seeded(build), (features(), pads), masks={"pads": "ignore"})
+        return [finding.code for finding in report if finding.fails]
+
+    def test_right(self) -> None:
+        assert self.found(MaskedPooling) == []
+
+    def test_a_product_with_the_scores(self) -> None:
+        class Multiplied(MaskedPooling):
+            def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
+                return (scores * ~pads).softmax(dim=-1)
+
+        assert self.found(Multiplied) == ["ATN203"]
+
+    def test_after_the_softmax(self) -> None:
+        class Late(MaskedPooling):
+            def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
+                return scores.softmax(dim=-1).masked_fill(pads, 0.0)
+
+        assert self.found(Late) == ["ATN201"]
+
+    def test_not_at_all(self) -> None:
+        class Open(MaskedPooling):
+            def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
+                return scores.softmax(dim=-1)
+
+        assert self.found(Open) == ["ATN212"]
