@@ -32,6 +32,7 @@ from attn_guard.probe.intent import Intent, infer
 from attn_guard.probe.leak import Leak, leak_of
 from attn_guard.probe.memory import Cross, cross
 from attn_guard.probe.mixing import Mixing, mixing_of
+from attn_guard.probe.normaliser import Normaliser
 from attn_guard.probe.order import Order
 from attn_guard.probe.packing import PackedRun, packed_run
 from attn_guard.probe.padding import PaddedRun, padded_runs
@@ -93,6 +94,11 @@ class XRay:
         flow = self.sites[0].trace.flow if self.sites else Flow.of(self.tape)
         found = bare_traces(flow, [site.trace for site in self.sites])
         return tuple(Bare(Anatomy(trace, self.module, self.intent.declared.scale, self.seed)) for trace in found)
+
+    @property
+    def normalisers(self) -> tuple[Normaliser, ...]:
+        """How the context of linear attention is normalised."""
+        return tuple(Normaliser(bare) for bare in self.bare if bare.is_linear)
 
     @cached_property
     def declined(self) -> tuple[Declined, ...]:

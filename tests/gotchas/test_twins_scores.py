@@ -120,3 +120,14 @@ def test_a_mask_before_the_scale_is_shallower() -> None:
     changed[:, -1] *= 1.5
     leaks = [bool((module(large)[:, :-1] != module(changed)[:, :-1]).any()) for module in (broken, fixed)]
     assert leaks == [True, False]
+
+
+def test_linear_attention_without_its_normaliser_grows_with_the_sequence() -> None:
+    broken, fixed, x = pair("atn109_linear_normaliser")
+    query, key, value = projected(fixed, x)
+    near = F.scaled_dot_product_attention(query, key, value, attn_mask=fixed.window(T))
+    query, key = F.elu(query) + 1, F.elu(key) + 1
+    weights = query @ key.mT
+    torch.testing.assert_close(fixed(x), output(fixed, near + weights / weights.sum(-1, keepdim=True) @ value))
+    torch.testing.assert_close(broken(x), output(fixed, near + weights @ value))
+    assert float(weights.sum(-1).min()) > T

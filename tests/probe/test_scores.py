@@ -347,3 +347,62 @@ class TestMaskScaled:
                 return (q @ k.mT).masked_fill(later(q.shape[-2]), -1.0) * HEAD_DIM**-0.5
 
         assert codes(seeded(Early), causal=True) == ["ATN203"]
+
+
+class Kernel(Parts):
+    """φ(q) (φ(k)ᵀ v), normalised in one way or another."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.heads(x)
+        q, k = self.features(q), self.features(k)
+        return self.merge(self.normalised(q @ (k.mT @ v), q, k))
+
+    def features(self, x: Tensor) -> Tensor:
+        return F.elu(x) + 1
+
+    def normalised(self, context: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return context / (q @ k.sum(dim=-2, keepdim=True).mT)
+
+
+class TestLinearNormaliser:
+    def test_right(self) -> None:
+        assert codes(seeded(Kernel)) == []
+
+    def test_missing(self) -> None:
+        class Missing(Kernel):
+            def normalised(self, context: Tensor, q: Tensor, k: Tensor) -> Tensor:
+                return context
+
+        assert codes(seeded(Missing)) == ["ATN109"]
+
+    def test_one_for_all_queries(self) -> None:
+        class Shared(Kernel):
+            def normalised(self, context: Tensor, q: Tensor, k: Tensor) -> Tensor:
+                return context / (q @ k.mT).sum(dim=(-2, -1), keepdim=True)
+
+        assert codes(seeded(Shared)) == ["ATN109"]
+
+    def test_a_norm_takes_its_place(self) -> None:
+        class Normed(Kernel):
+            def normalised(self, context: Tensor, q: Tensor, k: Tensor) -> Tensor:
+                return F.layer_norm(context, (HEAD_DIM,))
+
+        assert codes(seeded(Normed)) == []
+
+    def test_features_that_may_be_negative_need_none(self) -> None:
+        class Signed(Kernel):
+            def features(self, x: Tensor) -> Tensor:
+                return x.tanh()
+
+            def normalised(self, context: Tensor, q: Tensor, k: Tensor) -> Tensor:
+                return context
+
+        assert codes(seeded(Signed)) == []
+
+    def test_features_that_sum_to_one_need_none(self) -> None:
+        class Efficient(Parts):
+            def forward(self, x: Tensor) -> Tensor:
+                q, k, v = self.heads(x)
+                return self.merge(q.softmax(-1) @ (k.softmax(-2).mT @ v))
+
+        assert codes(seeded(Efficient)) == []

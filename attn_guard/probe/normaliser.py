@@ -1,0 +1,65 @@
+"""What divides the context of attention by feature maps: φ(q) (φ(k)ᵀ v) over φ(q) Σ φ(k), Katharopoulos et al. 2020."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from attn_guard.findings import Location
+from attn_guard.probe.bare import Bare
+from attn_guard.probe.flow import operands, stacked
+from attn_guard.probe.masks import is_norm
+from attn_guard.probe.sites import Trace
+from attn_guard.probe.tape import Op
+
+_DIVISIONS = frozenset({"div", "div_", "true_divide"})
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Linear attention, and how its context is normalised."""
+
+    bare: Bare
+
+    @property
+    def trace(self) -> Trace:
+        return self.bare.trace
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the features of query and key are those of a kernel: positive, and not normalised by themselves."""
+        values, trace = self.trace.flow.tape.values, self.trace
+        keys = [values[part] for part in operands(trace.scores)]
+        return _is_kernel(values[trace.value]) and any(_is_kernel(part) for part in keys)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the context passes a norm of its own on its way out (RetNet)."""
+        return any(is_norm(op) for op in self.trace.merge)
+
+    @cached_property
+    def division(self) -> Op | None:
+        """The operation that divides the context by something made of content."""
+        flow = self.trace.flow
+        divisions = (op for op in self.trace.merge if op.name in _DIVISIONS and len(op.inputs) == 2)
+        return next((op for op in divisions if op.inputs[1] in flow.content), None)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all queries of a head are divided by one number."""
+        values = self.trace.flow.tape.values
+        if self.division is None:
+            return False
+        slices, queries, _ = stacked(values[self.trace.value]).shape
+        return queries > 1 and values[self.division.inputs[1]].numel() <= slices
+
+    @property
+    def location(self) -> Location:
+        return (self.division or self.trace.context).location
+
+
+def _is_kernel(features: Tensor) -> bool:
+    sums = (features.float().sum(dim=axis) for axis in (-1, -2))
+    return bool((features >= 0).all()) and not any(bool(((total - 1).abs() < 1e-3).all()) for total in sums)
