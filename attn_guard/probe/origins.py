@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -23,24 +23,34 @@ class Rows:
     tape: Tape
     value: int
     elements: Tensor
+    _drawn: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.elements)
 
     def changed(self, rows: Tensor | list[int], generator: torch.Generator) -> Tensor:
-        """The value with some rows replaced by other numbers of the same scale."""
+        """The value with some rows replaced by other numbers of the same scale; a row's other numbers are drawn
+        once."""
         value = self.tape.values[self.value]
+        if "other" not in self._drawn:
+            self._drawn["other"] = _other(value.detach().reshape(-1), generator)
         flat = value.detach().reshape(-1).clone()
         chosen = self.elements[rows].reshape(-1)
-        old = flat[chosen]
-        spread = flat.float().std().nan_to_num(1.0).clamp_min(1e-3) if flat.numel() > 1 else torch.tensor(1.0)
-        noise = torch.randn(old.shape, generator=generator).to(flat.device) * spread.to(flat.device)
-        flat[chosen] = (noise.to(flat.dtype) + 0.5 * old).where(old.isfinite(), old)
-        return torch.empty_like(value).copy_(flat.view(value.shape))
+        flat[chosen] = self._drawn["other"][chosen]
+        return (
+            flat.view(value.shape) if value.is_contiguous() else torch.empty_like(value).copy_(flat.view(value.shape))
+        )
 
     def touched(self, difference: Tensor) -> Tensor:
         """Per row, whether any of its numbers differ."""
         return difference.reshape(-1)[self.elements.to(difference.device)].any(dim=-1)
+
+
+def _other(flat: Tensor, generator: torch.Generator) -> Tensor:
+    """Other numbers of the same scale in the place of all that are finite."""
+    spread = flat.float().std().nan_to_num(1.0).clamp_min(1e-3) if flat.numel() > 1 else torch.tensor(1.0)
+    noise = torch.randn(flat.shape, generator=generator).to(flat.device) * spread.to(flat.device)
+    return (noise.to(flat.dtype) + 0.5 * flat).where(flat.isfinite(), flat)
 
 
 def rows_of(tape: Tape, value: int, feature_dim: int = -1) -> Rows:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attn_guard.probe.hygiene import other_streams
 from attn_guard.probe.places import calling_place
@@ -193,41 +194,54 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        with self:  # under inference mode, operations made of others arrive whole
-            whole = func.decompose(*args, **kwargs)
-        if whole is not NotImplemented:
-            return whole
-        inputs = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
-        numbers = [self.number(tensor) for tensor in inputs]
-        symbolic_args, symbolic_kwargs = tree_map_only(Tensor, lambda t: Ref(self._numbers[id(t)]), (args, kwargs))
-        written = _written(func, args, kwargs)
+        kind = _kind(func)
+        if kind.is_composite:  # under inference mode, operations made of others arrive whole
+            with self:
+                whole = func.decompose(*args, **kwargs)
+            if whole is not NotImplemented:
+                return whole
+        numbers: dict[int, None] = {}
+        symbolic_args, symbolic_kwargs = self._symbolic(args, numbers), self._symbolic(kwargs, numbers)
+        written = kind.written(args, kwargs)
         for tensor in written:
             self._freeze(tensor)
-        draft = Op(
-            index=len(self.tape.ops),
-            name=func._schema.name.removeprefix("aten::"),
-            run=func,
-            args=symbolic_args,
-            kwargs=symbolic_kwargs,
-            inputs=tuple(dict.fromkeys(numbers)),
-            writes=tuple(self._numbers[id(tensor)] for tensor in written),
-            place=calling_place(self.boundary),
-            module=self._innermost,
-            outputs=(),
-            random=torch.Tag.nondeterministic_seeded in func.tags,
-        )
+        draft: dict[str, Any] = {
+            "index": len(self.tape.ops),
+            "name": kind.name,
+            "run": func,
+            "args": symbolic_args,
+            "kwargs": symbolic_kwargs,
+            "inputs": tuple(numbers),
+            "writes": tuple(self._numbers[id(tensor)] for tensor in written),
+            "place": calling_place(self.boundary),
+            "module": self._innermost,
+            "random": kind.is_random,
+        }
         try:
             output = func(*args, **kwargs)
         except Exception:
-            self.tape.failed_op = draft
+            self.tape.failed_op = Op(**draft, outputs=())
             raise
-        made = [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Tensor)]
+        made = _tensors(output)
         before = {id(tensor): self._numbers[id(tensor)] for tensor in written}
-        outputs = tuple(self._add(tensor, draft.index) for tensor in (*made, *_absent(written, made)))
-        self.tape.ops.append(replace(draft, outputs=outputs))
+        outputs = tuple(self._add(tensor, draft["index"]) for tensor in (*made, *_absent(written, made)))
+        op = Op(**draft, outputs=outputs)
+        self.tape.ops.append(op)
         for tensor in written:
-            self._renew_views(tensor, before[id(tensor)], draft)
+            self._renew_views(tensor, before[id(tensor)], op)
         return output
+
+    def _symbolic(self, argument: Any, numbers: dict[int, None]) -> Any:
+        """An argument with its tensors replaced by `Ref`; their numbers are added to ``numbers`` in order."""
+        if isinstance(argument, Tensor):
+            number = self.number(argument)
+            numbers[number] = None
+            return Ref(number)
+        if isinstance(argument, list | tuple):
+            return type(argument)([self._symbolic(leaf, numbers) for leaf in argument])
+        if isinstance(argument, dict):
+            return {name: self._symbolic(leaf, numbers) for name, leaf in argument.items()}
+        return argument
 
     def number(self, tensor: Tensor) -> int:
         """The number of a tensor's present value; a tensor not seen before is a leaf."""
@@ -244,8 +258,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.tape.values.append(tensor.detach() if tensor.requires_grad else tensor)
         self.tape.producer.append(maker)
         self._numbers[id(tensor)] = value
-        self._sharing.setdefault(_storage(tensor), {})[id(tensor)] = tensor
-        self._kept_in.setdefault(_storage(tensor), []).append(value)
+        storage = _storage(tensor)
+        self._sharing.setdefault(storage, {})[id(tensor)] = tensor
+        self._kept_in.setdefault(storage, []).append(value)
         return value
 
     def _freeze(self, tensor: Tensor) -> None:
@@ -307,22 +322,55 @@ def _storage(tensor: Tensor) -> int:
 
 
 # These write their running statistics in training, and their schema does not say so.
-_BATCH_NORMS = frozenset({"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"})
+_BATCH_NORMS = frozenset({"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"})
+_STATISTICS = ("running_mean", "running_var")
 _TRAINING = 5
 
 
-def _written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The tensors that an operation writes in place, by its schema."""
-    found = []
-    training = args[_TRAINING] if func._schema.name in _BATCH_NORMS and len(args) > _TRAINING else False
-    statistics = ("running_mean", "running_var") if training else ()
-    for position, argument in enumerate(func._schema.arguments):
-        declared = argument.alias_info is not None and argument.alias_info.is_write
-        if not declared and argument.name not in statistics:
-            continue
-        given = args[position] if position < len(args) else kwargs.get(argument.name)
-        found += [leaf for leaf in tree_flatten(given)[0] if isinstance(leaf, Tensor)]
-    return found
+@dataclass(frozen=True)
+class _Kind:
+    """What is the same for all calls of an operator. ``writing`` are the arguments it writes in place: position and
+    name."""
+
+    name: str
+    is_composite: bool
+    is_random: bool
+    writing: tuple[tuple[int, str], ...]
+
+    def written(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+        """The tensors that a call writes in place."""
+        if not self.writing:
+            return []
+        trains = self.name not in _BATCH_NORMS or (len(args) > _TRAINING and bool(args[_TRAINING]))
+        given = [
+            args[position] if position < len(args) else kwargs.get(name)
+            for position, name in self.writing
+            if trains or name not in _STATISTICS
+        ]
+        return [leaf for value in given for leaf in _tensors(value)]
+
+
+@cache
+def _kind(func: Any) -> _Kind:
+    name = func._schema.name.removeprefix("aten::")
+    silent = _STATISTICS if name in _BATCH_NORMS else ()
+    writing = tuple(
+        (position, argument.name)
+        for position, argument in enumerate(func._schema.arguments)
+        if (argument.alias_info is not None and argument.alias_info.is_write) or argument.name in silent
+    )
+    return _Kind(
+        name=name,
+        is_composite=torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"),
+        is_random=torch.Tag.nondeterministic_seeded in func.tags,
+        writing=writing,
+    )
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
 
 
 def _absent(written: list[Tensor], made: list[Tensor]) -> list[Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_map_only, tree_unflatten
 
 from attn_guard.probe.tape import Op, Ref, Tape
 
@@ -45,7 +45,7 @@ class Replay:
         self.tape = tape
         self.targets = tuple(targets)
         self._recorded: Sequence[Tensor] = _Doubled(tape.values) if double else tape.values
-        self._plan = [_Instruction(op, double=double) for op in _needed(tape, set(sources), set(targets))]
+        self._plan = [tape.prepared(op, double, _Instruction) for op in _needed(tape, set(sources), set(targets))]
 
     def __call__(self, changed: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Target → its value when the ``changed`` values take the place of the recorded ones.
@@ -98,14 +98,17 @@ def _needed(tape: Tape, sources: set[int], targets: set[int]) -> list[Op]:
 class _Instruction:
     """An operation made ready to run on other values: its arguments as a flat list with the places of its inputs."""
 
-    def __init__(self, op: Op, *, double: bool = False) -> None:
+    def __init__(self, op: Op, double: bool) -> None:
         self.op = op if not double else replace(op, args=_in_double(op.args), kwargs=_in_double(op.kwargs))
         op = self.op
         self._structure: TreeSpec | None = None
         self._flat: list[Any] = list(op.args)
-        if sum(isinstance(argument, Ref) for argument in op.args) < _count_refs((op.args, op.kwargs)):
+        named = op.kwargs.values()
+        if any(map(_is_list_of_values, (*op.args, *named))) or any(isinstance(given, Ref) for given in named):
             self._flat, self._structure = tree_flatten((op.args, op.kwargs))
         self._inputs = [(place, leaf.index) for place, leaf in enumerate(self._flat) if isinstance(leaf, Ref)]
+        # a reshape for a view, since a changed value may lie in memory in another way
+        self._run: Callable[..., Any] = torch.reshape if op.run is torch.ops.aten.view.default else op.run
 
     def run(self, values: dict[int, Tensor], recorded: Sequence[Tensor]) -> None:
         """Adds the operation's outputs to ``values``."""
@@ -122,19 +125,14 @@ class _Instruction:
                 recorded[op.outputs[-1]], CHOICES[op.name](*args, **kwargs), args[0], len(op.outputs)
             )
         else:
-            outputs = _tensors(_reshape_of(op)(*args, **kwargs))
+            outputs = _tensors(self._run(*args, **kwargs))
             if len(outputs) < len(op.outputs):
                 outputs = (*outputs, *_written_again(op, args))
         values.update(zip(op.outputs, outputs, strict=False))
 
 
-def _reshape_of(op: Op) -> Callable[..., Any]:
-    """The operation itself; a reshape for a view, since a changed value may lie in memory in another way."""
-    return torch.reshape if op.run is torch.ops.aten.view.default else op.run
-
-
-def _count_refs(arguments: Any) -> int:
-    return sum(isinstance(leaf, Ref) for leaf in tree_leaves(arguments))
+def _is_list_of_values(argument: Any) -> bool:
+    return isinstance(argument, list | tuple) and any(isinstance(leaf, Ref) for leaf in argument)
 
 
 def _tensors(result: Any) -> tuple[Tensor, ...]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from attn_guard.findings import Location
 from attn_guard.probe.places import Place, locate, raised_at
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,15 @@ class Tape:
     def __post_init__(self) -> None:
         self._consumers: dict[int, list[int]] = {}
         self._descendants: dict[frozenset[int], frozenset[int]] = {}
+        self._prepared: dict[tuple[int, bool], Any] = {}
+
+    def prepared(self, op: Op, double: bool, prepare: Callable[[Op, bool], T]) -> T:
+        """What a replay makes of an operation before it runs it, made once."""
+        key = op.index, double
+        if key not in self._prepared:
+            self._prepared[key] = prepare(op, double)
+        found: T = self._prepared[key]
+        return found
 
     def maker(self, value: int) -> Op | None:
         """The operation that made a value; None for a leaf."""
