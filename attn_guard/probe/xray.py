@@ -252,20 +252,24 @@ class XRay:
         return left_padded(self)
 
     def again(self, call: Call) -> XRay:
-        """The same module under another call."""
+        """The same module, of which the same is promised, under another call."""
         with preserved(self.module, self.seed):
-            return look(self.module, call, self.intent.declared, self.seed)
+            return look(self.module, call, self.intent.declared, self.seed, self.intent)
 
 
-def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0) -> XRay:
-    """Record a call and recover its anatomy. The caller keeps the module's state (`preserved`)."""
+def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0, intent: Intent | None = None) -> XRay:
+    """Record a call and recover its anatomy. The caller keeps the module's state (`preserved`).
+
+    Where the ``intent`` is known from another call, it is not inferred anew.
+    """
     fresh = _with_copies(call)
     tape = record(module, fresh.args, fresh.kwargs, fresh.names(module))
     flow = Flow.of(tape)
     sites = tuple(Anatomy(trace, module, declared.scale, seed) for trace in traces(flow))
     streams = Streams(tape, call.batch_first, [site.influence for site in sites], bool(declared.cross), seed)
-    evidence = CausalEvidence(module, tape, sites, streams, arguments(module, call))
-    return XRay(module, call, tape, infer(module, declared, evidence), sites, streams, seed)
+    if intent is None:
+        intent = infer(module, declared, CausalEvidence(module, tape, sites, streams, arguments(module, call)))
+    return XRay(module, call, tape, intent, sites, streams, seed)
 
 
 def _with_copies(call: Call) -> Call:
