@@ -119,5 +119,5 @@ FAULTS = (
         also=((CONTEXT, CONTEXT.replace("self.dropout(attn)", "attn")),),
     ),
     Fault("ATN601", "return (out, attn) if", "return (out, attn.mean(dim=1)) if"),
-    Fault("ATN603", "return (out, attn) if", "return (out, sim) if"),
+    Fault("ATN603", "return (out, attn) if", "return (out, sim) if", blame=("sim = ",)),
 )

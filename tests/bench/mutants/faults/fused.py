@@ -214,7 +214,7 @@ FAULTS = (
         also=((PRODUCT, "y = weights @ v"),),
     ),
     Fault("ATN601", "return (y, weights) if", "return (y, weights.mean(dim=1)) if"),
-    Fault("ATN603", "return (y, weights) if", "return (y, scores) if"),
+    Fault("ATN603", "return (y, weights) if", "return (y, scores) if", blame=("scores = ",)),
     Fault("ATN603", "return (y, weights) if", "return (y, F.softmax(q @ k.transpose(-2, -1), dim=-1)) if"),
     Fault("ATN603", "return (y, weights) if", "return (y, weights.transpose(-2, -1)) if"),
 )

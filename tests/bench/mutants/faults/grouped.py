@@ -102,7 +102,7 @@ FAULTS = (
     Fault("ATN503", SCORES, "scores = torch.matmul(q, k.transpose(2, 3))"),
     Fault("ATN503", "self.scaling = self.head_dim**-0.5", "self.scaling = hidden_size**-0.5", blame=(SCORES,)),
     Fault("ATN209", f"            {FILL}\n", "", blame=(SOFTMAX,)),
-    Fault("ATN603", "return output, weights", "return output, scores", blame=(OUTPUT,)),
+    Fault("ATN603", "return output, weights", "return output, scores", blame=("scores = ",)),
     Fault("ATN601", "return output, weights", "return output, weights.mean(dim=1)"),
     # cache and positions
     Fault(
@@ -184,7 +184,12 @@ FAULTS = (
         "    first, second = x.chunk(2, dim=-1)\n    return torch.cat((second, first), dim=-1)\n",
         blame=("return x * cos", ROTATE_Q, ROTATE_K),
     ),
-    Fault("ATN706", ROTATE_K, f"{ROTATE_K}\n        v = apply_rotary(v, cos.to(v.dtype), sin.to(v.dtype))"),
-    Fault("ATN706", f"        {ROTATE_K}\n", "", blame=(ROTATE_Q,)),
-    Fault("ATN706", ROTATE_K, "k = apply_rotary(k, cos.to(k.dtype), -sin.to(k.dtype))"),
+    Fault(
+        "ATN706",
+        ROTATE_K,
+        f"{ROTATE_K}\n        v = apply_rotary(v, cos.to(v.dtype), sin.to(v.dtype))",
+        blame=("return x * cos",),
+    ),
+    Fault("ATN706", f"        {ROTATE_K}\n", "", blame=("return x * cos", ROTATE_Q)),
+    Fault("ATN706", ROTATE_K, "k = apply_rotary(k, cos.to(k.dtype), -sin.to(k.dtype))", blame=("return x * cos",)),
 )

@@ -152,6 +152,6 @@ FAULTS = (
     ),
     Fault("ATN601", "return (output, probs) if", "return (output, probs.mean(1)) if"),
     Fault("ATN602", "return (output, probs) if", "return (output, dropped) if"),
-    Fault("ATN603", "return (output, probs) if", "return (output, scores) if"),
+    Fault("ATN603", "return (output, probs) if", "return (output, scores) if", blame=("scores = ",)),
     Fault("ATN603", "return (output, probs) if", "return (output, probs.transpose(1, 2)) if"),
 )
