@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import gc
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from attn_guard.anatomy import Site
+from attn_guard.collection import no_collection
 from attn_guard.findings import Finding, Location, Report, Severity, merge
 from attn_guard.gotchas.registry import Entry
 from attn_guard.lint.comments import comment_findings
@@ -35,20 +34,8 @@ def lint_paths(
     plan = Plan.of(select, ignore, preview=preview)
     chosen = list(paths)
     named = {path for path in chosen if path.is_file()}
-    with _no_collection():
+    with no_collection():
         return merge(_lint_file(path, path in named, plan) for path in python_files(chosen))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Trees are many small objects that live for one file; looking for cycles among them takes a fifth of a run."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def lint_source(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch import nn
 
 from attn_guard.anatomy import Site
+from attn_guard.collection import no_collection
 from attn_guard.contract import Contract, MaskMeaning, allowed_codes, declared_contract
 from attn_guard.errors import UsageError
 from attn_guard.findings import AttentionFault, Detector, Finding, Location, Report, Severity
@@ -111,6 +112,7 @@ def _report(
     return fuzzed(report, seen.call, check_at, fuzz, seed)
 
 
+@no_collection()
 def _judged(seen: XRay, tried: list[str], gotchas: Iterable[Entry]) -> Report:
     """What the gotchas find in a recorded call, as a report."""
     module, title = seen.module, type(seen.module).__name__

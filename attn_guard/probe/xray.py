@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attn_guard.anatomy import Site
+from attn_guard.collection import no_collection
 from attn_guard.contract import Contract, declared_contract
 from attn_guard.errors import UsageError
 from attn_guard.findings import Location
@@ -284,6 +285,7 @@ def _with_copies(call: Call) -> Call:
     return replace(call, args=args, kwargs=kwargs)
 
 
+@no_collection()
 def find_call(module: nn.Module, declared: Contract, seed: int = 0) -> tuple[XRay | None, list[str]]:
     """The first suggested call that runs and shows attention (or else the first that runs), and what was tried.
 
