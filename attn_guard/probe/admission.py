@@ -15,23 +15,24 @@ def lets_in(sites: Iterable[Anatomy], keep: Tensor, *, batch_first: bool) -> boo
     """Whether some attention leaves a padded key open to the query of a real token; ``keep`` (batch, time) is True at
     real tokens.
 
-    An attention whose keys are not the positions of ``keep``, such as pooled ones, counts where it has no mask.
+    An attention whose keys are not the positions of ``keep``, such as pooled ones, has no say.
     """
     real = (keep if batch_first else keep.t()).flatten().cpu()
     return any(_leaves_open(anatomy, real) for anatomy in sites)
 
 
 def _leaves_open(anatomy: Anatomy, real: Tensor) -> bool:
-    blocked = anatomy.blocked
-    if blocked is None:
-        return True
     try:
         keys, queries = (_real_at(rows, real) for rows in (anatomy.influence.keys, anatomy.influence.queries))
     except ReplayError:
         return False
-    if keys is None or queries is None or blocked.shape != (len(queries), queries.shape[1], keys.shape[1]):
+    if keys is None or len(keys) != len(anatomy.influence.queries):
         return False
-    return bool((~blocked.cpu() & queries[:, :, None] & ~keys[:, None, :]).any())
+    blocked = anatomy.blocked
+    if blocked is None or queries is None:
+        return blocked is None
+    met = queries[:, :, None] & ~keys[:, None, :]
+    return blocked.shape == met.shape and bool((~blocked.cpu() & met).any())
 
 
 def _real_at(rows: Tensor, real: Tensor) -> Tensor | None:

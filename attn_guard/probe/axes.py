@@ -128,11 +128,18 @@ def _is_across(tape: Tape, scores: int, target: int, axis: int) -> bool:
 
 def _places(tape: Tape, source: int, cells: Cells, target: int, axis: int) -> frozenset[int]:
     """The places along an axis of ``target`` at which a change of some cells of ``source`` arrives."""
-    changed = tape.values[source].clone()
-    changed[cells] += 1.0
-    arrived = Replay(tape, [source], [target])({source: changed})[target]
+    changed = {**_largest(tape, source), source: tape.values[source].clone()}
+    changed[source][cells] += 1.0
+    arrived = Replay(tape, list(changed), [target])(changed)[target]
     moved = ~same(arrived, tape.values[target])
     return places_along(moved, axis)
+
+
+def _largest(tape: Tape, source: int) -> dict[int, Tensor]:
+    """The row maxima taken after ``source``, as recorded: what is subtracted against overflow moves no place."""
+    behind = tape.descendants([source])
+    maxima = (op for op in tape.ops if op.name in ("amax", "max") and not behind.isdisjoint(op.inputs))
+    return {value: tape.values[value] for op in maxima for value in op.outputs}
 
 
 def places_along(cells: Tensor, axis: int) -> frozenset[int]:

@@ -104,3 +104,28 @@ def test_a_table_of_relative_positions_is_not_the_key(table_first: bool) -> None
     assert site.scores.shape is not None
     assert site.scores.shape[-2:] == (5, 5)
     assert H in (site.scores.shape[0], site.scores.shape[0] // 3, site.scores.shape[1])
+
+
+class Sinks(Core):
+    """A learned extra column, and the row maximum taken off before the softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sinks = nn.Parameter(torch.randn(H))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.heads(x)
+        scores = self.hide(self.scores(q, k))
+        extra = self.sinks[None, :, None, None].expand(*scores.shape[:-1], 1)
+        logits = torch.cat((scores, extra), dim=-1)
+        logits = logits - logits.max(dim=-1, keepdim=True).values
+        return self.merge(logits.softmax(-1)[..., :-1] @ v)
+
+
+def test_a_mask_is_seen_before_a_row_maximum_that_is_taken_off() -> None:
+    seen = attn_guard.xray(seeded(Sinks))
+    (anatomy,) = seen.sites
+    assert not anatomy.trace.sideways
+    assert anatomy.blocked is not None
+    assert anatomy.blocked[0].equal(torch.ones(5, 5, dtype=torch.bool).triu(1))
+    assert list(attn_guard.check(seeded(Sinks), causal=True)) == []
