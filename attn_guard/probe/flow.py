@@ -5,6 +5,7 @@ Names are those of the ATen operators that a dispatch mode sees.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -77,8 +78,13 @@ class Flow:
     learned: frozenset[int]
 
     @classmethod
-    def of(cls, tape: Tape) -> Flow:
-        content = {value for value in tape.inputs().values() if tape.values[value].is_floating_point()}
+    def of(cls, tape: Tape, masks: Collection[str] = ()) -> Flow:
+        """``masks`` are inputs that are no content, besides those that are masks by their name."""
+        content = {
+            value
+            for name, value in tape.inputs().items()
+            if tape.values[value].is_floating_point() and name not in masks and "mask" not in name.split("_")
+        }
         learned = {value for value in tape.leaves if tape.is_parameter(value)}
         for op in tape.ops:
             if op.name in SHAPE_ONLY:

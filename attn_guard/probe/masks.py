@@ -134,6 +134,20 @@ def _multiplied(op: Op, factor: Tensor, after: Tensor) -> Mask | None:
         return None
 
 
+def is_flags(flow: Flow, value: int) -> bool:
+    """Whether a value holds 0 and 1 and is made of a mask: of an argument named so, or of something boolean."""
+    number = flow.tape.values[value]
+    if value in flow.content or value in flow.learned or number.dim() < 2 or number.is_complex():
+        return False
+    if not ((number == 0) | (number == 1)).all() or bool((number == number.reshape(-1)[0]).all()):
+        return False
+    names = flow.tape.leaves
+    return any(
+        flow.tape.values[source].dtype == torch.bool or "mask" in names.get(source, "")
+        for source in flow.tape.ancestors(value)
+    )
+
+
 def _only(numbers: Tensor) -> float | None:
     """The one number that all cells hold, if they do."""
     if numbers.numel() == 0:

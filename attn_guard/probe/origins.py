@@ -66,13 +66,15 @@ class Origin:
     """Where query, key or value of a site come from: rows of a projection's output, or of an input.
 
     ``positions[r]`` numbers the position of the value ``source`` that row r is projected from; two origins of one
-    source number them alike. ``width`` is the size of the source's feature axis.
+    source number them alike. ``width`` is the size of the source's feature axis. ``by_row`` says that
+    positions count rows and not elements.
     """
 
     rows: Rows
     source: int
     positions: Tensor
     width: int
+    by_row: bool = False
 
 
 def origin(flow: Flow, operand: int, projection: Projection | None) -> Origin:
@@ -80,7 +82,7 @@ def origin(flow: Flow, operand: int, projection: Projection | None) -> Origin:
     if projection is None:
         root = _root(flow, operand)
         rows = rows_of(tape, root)
-        return Origin(rows, root, torch.arange(len(rows)), tape.values[root].shape[-1])
+        return Origin(rows, root, torch.arange(len(rows)), tape.values[root].shape[-1], by_row=True)
     features = feature_axis(projection)
     rows = rows_of(tape, projection.op.output, features)
     source = _unshuffled(tape, projection.activation)
@@ -89,9 +91,10 @@ def origin(flow: Flow, operand: int, projection: Projection | None) -> Origin:
     moved = Replay(tape, [source], [projection.activation])({source: labels})[projection.activation]
     elements = moved.movedim(features, -1).reshape(-1, moved.shape[features]).long()
     positions, width = _positions(elements, labels)
-    if len(positions) != len(rows):
+    by_row = len(positions) != len(rows)
+    if by_row:
         positions = torch.arange(len(rows))
-    return Origin(rows, source, positions, width)
+    return Origin(rows, source, positions, width, by_row)
 
 
 def _positions(elements: Tensor, labels: Tensor) -> tuple[Tensor, int]:

@@ -29,7 +29,7 @@ def shortened(args: tuple[Any, ...], kwargs: Mapping[str, Any], least: int = 0) 
     if not sizes:
         return None
     lengths = {size: min(size, max(least, SHORT[min(position, len(SHORT) - 1)])) for position, size in enumerate(sizes)}
-    done = {id(tensor): _cut(tensor, lengths) for tensor in tensors}
+    done = {id(tensor): cut(tensor, lengths) for tensor in tensors}
     short_args, short_kwargs = tree_map_only(Tensor, lambda tensor: done[id(tensor)], (args, dict(kwargs)))
     return short_args, short_kwargs
 
@@ -42,7 +42,8 @@ def _times(tensor: Tensor) -> Iterator[int]:
         yield from tensor.shape[:2]
 
 
-def _cut(tensor: Tensor, lengths: Mapping[int, int]) -> Tensor:
+def cut(tensor: Tensor, lengths: Mapping[int, int]) -> Tensor:
+    """A tensor with each axis of a size in ``lengths`` cut to the length named there; features stay."""
     features = tensor.dim() - 1 if tensor.is_floating_point() and tensor.dim() == 3 else None
     for axis, size in enumerate(tensor.shape):
         if size in lengths and axis != features and not (tensor.dim() == 1 and tensor.is_floating_point()):

@@ -28,6 +28,7 @@ from attn_guard.probe.fills import WeakFill, weak_fill
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.fused import FusedCall, fused_call
 from attn_guard.probe.grouping import Contradiction, contradictions
+from attn_guard.probe.handed import Handed
 from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
 from attn_guard.probe.leak import Leak, leak_of
@@ -78,6 +79,11 @@ class XRay:
     @property
     def contract(self) -> Contract:
         return self.intent.contract
+
+    @cached_property
+    def handed(self) -> Handed:
+        """The mask arguments of the module, handed over in several ways."""
+        return Handed(self)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -265,7 +271,7 @@ def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0, inten
     """
     fresh = _with_copies(call)
     tape = record(module, fresh.args, fresh.kwargs, fresh.names(module))
-    flow = Flow.of(tape)
+    flow = Flow.of(tape, declared.masks or ())
     sites = tuple(Anatomy(trace, module, declared.scale, seed) for trace in traces(flow))
     streams = Streams(tape, call.batch_first, [site.influence for site in sites], bool(declared.cross), seed)
     if intent is None:

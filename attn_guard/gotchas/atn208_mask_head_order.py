@@ -1,0 +1,57 @@
+"""Per-head copies of a mask in the wrong order.
+
+What it does
+------------
+Finds masks of shape (batch · heads, queries, keys) that were copied with `repeat` or `torch.cat` where the heads are
+the inner axis, so that heads of one sample get the mask of another.
+
+Why is this bad
+---------------
+`nn.MultiheadAttention` and most code that folds heads into the batch number the slices b · heads + h: all heads of the
+first sample, then all of the second. `mask.repeat(heads, 1, 1)` gives all samples for the first head, then all
+samples for the second. The shapes agree and nothing raises: each head of a sample hides the padding of some other
+sample. It is right by chance for a batch of one, and where all samples have the same length.
+
+The probe changes the mask of one sample and looks which slices follow.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.findings import Severity
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN208",
+    name="mask-head-order",
+    summary="heads of one sample get the mask of another",
+    fix="copy the mask head by head: mask.repeat_interleave(heads, dim=0)",
+    explains=("ATN203", "ATN205", "ATN211", "ATN212", "ATN404"),
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    for delivery in xray.handed.over:
+        for arrival in delivery.arrivals:
+            if arrival.of_other_samples and not arrival.by_chance:
+                yield GOTCHA.at(
+                    arrival.op.location,
+                    f"heads of one sample get the {delivery.name} of another",
+                    severity=Severity.ERROR if xray.promised(delivery.name) else Severity.WARNING,
+                    expected="slice b · heads + h follows the mask of sample b",
+                    found=arrival.example,
+                )

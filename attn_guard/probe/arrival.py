@@ -1,0 +1,210 @@
+"""Where a mask that was handed over arrives: which of its entries each score follows.
+
+The entries are changed in groups by the bits of their number, as rows are in `attn_guard.probe.influence`; only the
+operations that make the mask are replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attn_guard.probe.anatomist import Anatomy
+from attn_guard.probe.influence import NONE, SEVERAL, by_bit, decoded, halves
+from attn_guard.probe.on_scores import cells_at, on_scores
+from attn_guard.probe.placement import Placement
+from attn_guard.probe.replay import Replay, ReplayError
+from attn_guard.probe.tape import Op, same
+
+# Share of the scores that must follow exactly one entry each; of a triangle, a third do.
+CLEAR = 0.25
+
+# What an entry of each axis of a mask stands for: batch, head, batch · heads, query, key, or nothing.
+Axes = str
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One operation at which a mask meets the scores of a site.
+
+    ``entries[n, i, j]`` is the number of the entry that the score of query i and key j in slice n follows (`NONE`,
+    `SEVERAL`), and ``samples[n, i, j]`` that of the sample whose entries it follows; ``source`` is the mask as it
+    was handed over, with its ``axes``. ``rank`` is that of what meets the scores, and
+    ``scores_rank`` that of the scores.
+    """
+
+    anatomy: Anatomy
+    op: Op
+    source: int
+    axes: Axes
+    entries: Tensor
+    samples: Tensor
+    place: Placement | None
+    rank: int
+    scores_rank: int
+
+    @property
+    def followed(self) -> Tensor:
+        """(N, Tq, Tk) bool: the scores that follow exactly one entry."""
+        return self.entries >= 0
+
+    @property
+    def by_key(self) -> bool:
+        """Each score follows the entry of its own key (and query, where the mask has an axis for queries)."""
+        return self._agree(key="key")
+
+    @property
+    def by_query(self) -> bool:
+        """Each score follows the entry that a mask of keys has for its query."""
+        return "q" not in self.axes and self._agree(key="query") and not self.by_key
+
+    @property
+    def of_other_samples(self) -> bool:
+        """Some scores follow the mask of another sample."""
+        return bool(self._strangers.any())
+
+    @property
+    def _strangers(self) -> Tensor:
+        """(N, Tq, Tk): scores that follow one sample's mask, and not that of their own."""
+        if self.place is None:
+            return torch.zeros_like(self.samples, dtype=torch.bool)
+        return (self.samples >= 0) & (self.samples != self.place.samples[:, None, None])
+
+    @property
+    def by_chance(self) -> bool:
+        """The samples of the mask lie along another axis of the scores: queries, or heads for want of an axis."""
+        if not self.of_other_samples:
+            return False
+        along_queries = (self.samples != self.samples.amax(dim=(1, 2), keepdim=True)) & (self.samples >= 0)
+        return self.rank < self.scores_rank or bool(along_queries.any())
+
+    @property
+    def example(self) -> str:
+        """The first score that follows another sample than its own, in words."""
+        if self.place is None or not self.of_other_samples:
+            return ""
+        slice_, query, key = self._strangers.nonzero()[0].tolist()
+        sample, other = int(self.place.samples[slice_]), int(self.samples[slice_, query, key])
+        shape = list(self.anatomy.trace.flow.tape.values[self.source].shape)
+        return f"with a mask {shape}, query {query} of sample {sample} follows the mask of sample {other}"
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether enough scores follow one entry; a few do by chance where entries are joined."""
+        return bool(self.followed.float().mean() > CLEAR)
+
+    def _agree(self, *, key: str) -> bool:
+        if self.place is None or not self.is_clear:
+            return False
+        own = {"query": self.place.queries[:, :, None], "key": self.place.keys[:, None, :]}
+        wanted = [(self._coordinate("k"), own[key]), (self._coordinate("q"), own["query"])]
+        wanted.append((self._coordinate("b"), self.place.samples[:, None, None]))
+        return all(bool((~self.followed | (seen == right)).all()) for seen, right in wanted if seen is not None)
+
+    def _coordinate(self, axis: str) -> Tensor | None:
+        """Where the followed entries lie along one axis of the mask; None for a mask without it."""
+        shape = self.anatomy.trace.flow.tape.values[self.source].shape
+        places = torch.unravel_index(self.entries.clamp_min(0), shape)
+        if axis == "b" and "n" in self.axes and self.place is not None:
+            heads = shape[0] // (int(self.place.samples.max()) + 1)
+            return places[0] // max(1, heads)
+        return places[self.axes.index(axis)] if axis in self.axes else None
+
+    @cached_property
+    def hides_marked(self) -> bool | None:
+        """Whether scores are blocked where the mask holds True (or 1); None where that is not clear."""
+        mask = self.anatomy.trace.flow.tape.values[self.source].reshape(-1)
+        blocked = self.anatomy.blocked
+        if blocked is None or not self.followed.any() or mask.is_floating_point():
+            return None
+        marked = mask.bool().cpu()[self.entries.clamp_min(0)][self.followed]
+        hidden = blocked.cpu()[self.followed]
+        if (hidden == marked).all():
+            return True
+        return False if (hidden == ~marked).all() else None
+
+
+def arrivals(anatomy: Anatomy, name: str, axes: Axes, place: Placement | None) -> Iterator[Arrival]:
+    """Each operation at which the mask argument ``name`` meets the scores of a site."""
+    flow = anatomy.trace.flow
+    tape = flow.tape
+    source = tape.inputs().get(name)
+    if source is None or anatomy.trace.sideways:
+        return
+    made = tape.descendants([source])
+    for incoming, op in on_scores(anatomy):
+        for operand in op.inputs:
+            if operand == incoming or operand not in made or operand in flow.content:
+                continue
+            entries = _followed(anatomy, source, operand, op, halves(tape.values[source].numel()))
+            samples = _followed(anatomy, source, operand, op, _halves_of_samples(tape.values[source], axes, place))
+            if entries is not None and samples is not None:
+                scores = tape.values[op.output]
+                rank = _rank(tape.values[operand], scores)
+                yield Arrival(anatomy, op, source, axes, entries, samples, place, rank, scores.dim())
+
+
+def _rank(operand: Tensor, scores: Tensor) -> int:
+    return operand.dim() if operand.numel() > 1 else scores.dim()
+
+
+def _halves_of_samples(mask: Tensor, axes: Axes, place: Placement | None) -> list[Tensor]:
+    """The entries of a mask in groups, by the bits of the number of their sample; none where all samples share it."""
+    numbers = torch.arange(mask.numel()).view(mask.shape)
+    axis = next((axes.index(name) for name in "bn" if name in axes), None)
+    if axis is None or place is None:
+        return []
+    count = int(place.samples.max()) + 1
+    whose = torch.arange(mask.shape[axis]) // max(1, mask.shape[axis] // count)
+    return [numbers.index_select(axis, torch.isin(whose, half).nonzero().flatten()).flatten() for half in halves(count)]
+
+
+def _followed(anatomy: Anatomy, source: int, operand: int, op: Op, groups: list[Tensor]) -> Tensor | None:
+    """For each cell of the scores, the number whose bits ``operand`` answers to there, when groups of entries change.
+
+    Looked at from a mask that marks nothing and from one that marks everything, since of two entries that are joined
+    only one counts while the other hides.
+    """
+    tape = anatomy.trace.flow.tape
+    mask, scores = tape.values[source], tape.values[op.output].shape
+    replay = Replay(tape, [source], [operand])
+    found: list[Tensor] = []
+    for base in (torch.zeros_like(mask), torch.full_like(mask, _marked(mask))):
+        try:
+            before = replay({source: base})[operand]
+            changed = [replay({source: _flipped(base, group, mask)})[operand] for group in groups]
+            cells = [cells_at(anatomy, op, (~same(again, before)).expand(scores)) for again in changed]
+        except (ReplayError, RuntimeError):
+            return None
+        known = [one.cpu() for one in cells if one is not None]
+        if len(known) < len(cells):
+            return None
+        if not known:
+            return torch.tensor(NONE).expand(1, 1, 1)
+        found.append(_one_or_several(by_bit(known)))
+    first, second = found
+    return torch.where((first == second) | (second == NONE), first, torch.where(first == NONE, second, SEVERAL))
+
+
+def _one_or_several(touched: Tensor) -> Tensor:
+    """Like `decoded`; a cell that answers to some bits only follows several entries."""
+    answered = touched.any(dim=1)
+    return torch.where(answered.any(dim=0) & ~answered.all(dim=0), SEVERAL, decoded(touched))
+
+
+def _marked(mask: Tensor) -> float | bool | int:
+    """The entry of a mask that is not 0."""
+    if not mask.is_floating_point():
+        return True if mask.dtype == torch.bool else 1
+    return 1.0 if ((mask == 0) | (mask == 1)).all() else torch.finfo(mask.dtype).min
+
+
+def _flipped(base: Tensor, group: Tensor, mask: Tensor) -> Tensor:
+    """A base with some entries set the other way."""
+    flat = base.reshape(-1).clone()
+    flat[group] = 0 if bool(flat[0]) else _marked(mask)
+    return flat.view(mask.shape)

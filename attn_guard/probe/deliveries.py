@@ -1,0 +1,226 @@
+"""Hands masks over to a module: each mask argument in the first form that the module takes.
+
+What True means in an argument is promised, or else found by trying: which keys are hidden when some entries are True.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from attn_guard.anatomy import Size
+from attn_guard.contract import MaskMeaning
+from attn_guard.probe.anatomist import Anatomy
+from attn_guard.probe.arrival import Arrival, Axes, arrivals
+from attn_guard.probe.calling import as_mask, bound, mask_parameters
+from attn_guard.probe.dimensions import heads_of
+from attn_guard.probe.influence import NONE
+from attn_guard.probe.on_scores import on_scores
+from attn_guard.probe.placement import placement
+from attn_guard.probe.replay import ReplayError
+from attn_guard.probe.streams import Stream
+
+if TYPE_CHECKING:
+    from attn_guard.probe.xray import XRay
+
+# The axes of a mask argument: b batch, n batch · heads, q queries, k keys, 1 none. The commonest first.
+FORMS: tuple[Axes, ...] = ("bk", "b11k", "bqk", "b1qk", "nqk", "qk", "11qk")
+# By its name in torch.nn, this is a mask of (batch, keys) and nothing else.
+KEYS_ONLY = "key_padding_mask"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A mask argument as it was handed over.
+
+    ``allowed`` (batch, queries, keys) is True at keys that may be seen, ``keep`` (batch, keys) at real tokens (None
+    where the mask is one for all samples). ``meaning`` is what is promised of the argument, None where nothing is.
+    """
+
+    name: str
+    meaning: MaskMeaning | None
+    axes: Axes
+    allowed: Tensor
+    stream: Stream
+    seen: XRay
+
+    @property
+    def keep(self) -> Tensor | None:
+        return self.allowed[:, 0] if "b" in self.axes or "n" in self.axes else None
+
+    @property
+    def mask(self) -> Tensor:
+        return self.seen.tape.values[self.seen.tape.inputs()[self.name]]
+
+    @cached_property
+    def arrivals(self) -> tuple[Arrival, ...]:
+        """Where the mask meets scores."""
+        return tuple(found for anatomy in self.seen.sites for found in self._at(anatomy))
+
+    def _at(self, anatomy: Anatomy) -> list[Arrival]:
+        try:
+            place = placement(anatomy.influence, len(self.allowed), batch_first=self.seen.call.batch_first)
+            return list(arrivals(anatomy, self.name, self.axes, place))
+        except ReplayError:
+            return []
+
+    @cached_property
+    def reaches_scores(self) -> bool:
+        """Whether the mask has a part in the scores of any site."""
+        tape = self.seen.tape
+        source = tape.inputs().get(self.name)
+        made = frozenset() if source is None else tape.descendants([source])
+        operands = (set(op.inputs) - {incoming} for anatomy in self.seen.sites for incoming, op in on_scores(anatomy))
+        return any(not made.isdisjoint(others) for others in operands)
+
+    def joined_by_and(self, anatomy: Anatomy) -> Arrival | None:
+        """The arrival at a site at which the mask has a say only over keys that a causal mask hides anyway."""
+        later = anatomy.influence.later
+        own = [arrival for arrival in self.arrivals if arrival.anatomy is anatomy]
+        if later is None or not own or "q" in self.axes:
+            return None
+        follows = torch.stack([arrival.entries != NONE for arrival in own]).any(dim=0)
+        if not follows.any() or follows.shape != later.shape or (follows & ~later).any():
+            return None
+        return next(arrival for arrival in own if (arrival.entries != NONE).any())
+
+    @cached_property
+    def hides_marked(self) -> bool | None:
+        """Whether True hides a key, as the first site shows that does it clearly."""
+        return next((a.hides_marked for a in self.arrivals if a.hides_marked is not None), None)
+
+
+def deliveries(xray: XRay) -> Iterator[Delivery]:
+    """One delivery for each mask argument that a module takes."""
+    for name, meaning in mask_arguments(xray).items():
+        found = _first(xray, name, meaning)
+        if found is not None:
+            yield found
+
+
+def mask_arguments(xray: XRay) -> dict[str, MaskMeaning | None]:
+    """The arguments that are masks, and what True means in them where that is promised."""
+    known = xray.contract.masks or {}
+    names = [name for name in mask_parameters(xray.module) if name in known or _takes_tensors(xray.module, name)]
+    return {name: known.get(name) for name in dict.fromkeys([*known, *names])}
+
+
+def _takes_tensors(module: nn.Module, name: str) -> bool:
+    parameter = inspect.signature(module.forward).parameters[name]
+    return parameter.default in (None, parameter.empty) and parameter.annotation not in (bool, int, float, str)
+
+
+def _first(xray: XRay, name: str, meaning: MaskMeaning | None) -> Delivery | None:
+    """The first delivery that runs; of an argument of which nothing is promised, the first that reaches the scores."""
+    for stream in masked_by(xray, name):
+        for axes in forms(xray, name, stream) or FORMS:
+            found = handed_over(xray, name, meaning, stream, axes)
+            if found is not None:
+                return found
+    return None
+
+
+def handed_over(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stream, axes: Axes) -> Delivery | None:
+    allowed = _allowed(xray, stream, axes)
+    if allowed is None:
+        return None
+    keep = shaped(allowed, axes, heads(xray))
+    value = xray.tape.values[stream.rows.value]
+    weak: Delivery | None = None
+    for kind in _kinds(meaning, xray, name):
+        mask = as_mask(keep, kind, value.dtype)
+        for form in (mask, mask.long()) if kind == "attend" else (mask,):
+            seen = xray.again(xray.call.with_argument(xray.module, name, form.contiguous()))
+            if seen.tape.failure is not None:
+                continue
+            found = Delivery(name, meaning, axes, allowed, stream, seen)
+            if meaning is not None:
+                return found
+            if found.reaches_scores:
+                if any(anatomy.blocked is not None for anatomy in seen.sites):
+                    return found
+                weak = weak or found
+                break
+    return weak
+
+
+def _kinds(meaning: MaskMeaning | None, xray: XRay, name: str) -> Sequence[MaskMeaning]:
+    if meaning is not None:
+        return (meaning,)
+    given = bound(xray.module, xray.call).get(name)
+    if isinstance(given, Tensor) and given.is_floating_point():
+        return ("additive", "attend")
+    return ("attend", "additive")
+
+
+def forms(xray: XRay, name: str, stream: Stream) -> list[Axes]:
+    """The forms that a mask argument is known to have, by its name or by the call; none where nothing is known."""
+    if name.endswith(KEYS_ONLY):
+        return ["bk"]
+    given = bound(xray.module, xray.call).get(name)
+    if not isinstance(given, Tensor):
+        return []
+    fitting = []
+    for axes in FORMS:
+        allowed = _allowed(xray, stream, axes)
+        if allowed is not None and shaped(allowed, axes, heads(xray)).shape == given.shape:
+            fitting.append(axes)
+    return fitting
+
+
+def heads(xray: XRay) -> int:
+    return xray.sites[0].sizes[Size.HEADS] if xray.sites else heads_of(xray.module)
+
+
+def _allowed(xray: XRay, stream: Stream, axes: Axes) -> Tensor | None:
+    """(batch, queries, keys): a batch padded in the usual ways, or a triangle for masks that all samples share."""
+    main = xray.streams.main
+    if main is None or len(main.leading) != 2:
+        return None
+    batch, keys = stream.leading if stream.time_axis == 1 else stream.leading[::-1]
+    queries = main.leading[main.time_axis]
+    device = xray.tape.values[stream.rows.value].device
+    if "b" in axes or "n" in axes:
+        return holes(batch, keys).to(device)[:, None].expand(batch, queries, keys)
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries).expand(batch, -1, -1)
+
+
+def shaped(allowed: Tensor, axes: Axes, heads: int) -> Tensor:
+    """What may be seen, (batch, queries, keys), with the axes of a mask argument."""
+    if "n" in axes:
+        return allowed.repeat_interleave(heads, 0)
+    if "q" not in axes:
+        allowed = allowed[:, :1]
+    if "b" not in axes:
+        allowed = allowed[:1]
+    return allowed.reshape([allowed.shape["bqk".index(axis)] if axis in "bqk" else 1 for axis in axes])
+
+
+def masked_by(xray: XRay, name: str) -> list[Stream]:
+    """The streams that a mask argument can speak of: those of its own name's stem, or else all that look alike.
+
+    A mask of keys and values that come in apart speaks of the keys.
+    """
+    streams = [stream for stream in xray.streams.all if len(stream.leading) == 2]
+    named = [stream for stream in streams if stream.name.split("_")[0] == name.split("_")[0]]
+    apart = [stream for stream in streams if stream is not xray.streams.main]
+    return named or (apart + streams if xray.contract.cross else streams)
+
+
+def holes(batch: int, time: int) -> Tensor:
+    """(batch, time) real tokens of a batch that is padded in the usual ways: right, left, and with a hole inside."""
+    keep = torch.ones(batch, time, dtype=torch.bool)
+    for row in range(batch):
+        if row % 3 == 0:
+            keep[row, -2:] = False
+        elif row % 3 == 1:
+            keep[row, :2] = False
+        else:
+            keep[row, time // 2] = False
+    return keep
