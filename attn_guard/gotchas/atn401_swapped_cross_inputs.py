@@ -12,8 +12,8 @@ keys and values come. The other way round it follows the memory: where both leng
 tasks, nothing raises, and position t of the target is mixed with position t of the source.
 
 Which input is the memory is known where the module declares `@attn_guard.contract(cross=True)`: then it is the second
-one. Otherwise its name must say so plainly (`memory`, `context`, `encoder_hidden_states`), and the finding is a
-warning. Modules that attend in both directions, and those that take the memory first, are not reported.
+one. Otherwise its name must say so plainly (`memory`, `context`, `encoder_hidden_states`; `src` beside `tgt`), and the
+finding is a warning. Modules that attend in both directions, and those that take the memory first, are not reported.
 
 Example
 -------
@@ -42,7 +42,7 @@ GOTCHA = Gotcha(
     name="swapped-cross-inputs",
     summary="queries come from the memory, keys and values from the stream that should read it",
     fix="queries from the decoder's stream, keys and values from the memory",
-    explains=("ATN402",),
+    explains=("ATN212", "ATN214", "ATN402"),
 )
 
 

@@ -11,8 +11,8 @@ error, and the loss falls to that of the target's own statistics. It takes one w
 a key projection that reads the stream in place of the memory.
 
 It is reported where the module declares `@attn_guard.contract(cross=True)`, and as a warning where `forward` cannot be
-called without an argument named plainly (`memory`, `context`, `encoder_hidden_states`). Optional arguments that a
-configuration turns off, as in many models of transformers, are left alone.
+called without an argument named plainly (`memory`, `context`, `encoder_hidden_states`; `src` beside `tgt`). Optional
+arguments that a configuration turns off, as in many models of transformers, are left alone.
 
 Example
 -------
@@ -41,6 +41,7 @@ GOTCHA = Gotcha(
     name="memory-ignored",
     summary="the memory has no influence on the output",
     fix="make the keys and values from the memory",
+    explains=("ATN212", "ATN214"),
 )
 
 

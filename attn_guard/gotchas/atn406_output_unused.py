@@ -3,9 +3,9 @@
 What it does
 ------------
 Finds attention that is computed and has no influence on anything that the module returns, although the stream that it
-was made of goes on: `self.attn(x)` as a statement, a result that is never added back. Also finds modules that return
-the merged heads as they are, while a projection of the right form, made after those of query, key and value, is never
-used (a warning).
+was made of goes on: `self.attn(x)` as a statement, a result that is never added back, weights that meet no value. Also
+finds modules whose merged heads go on as they are, while a projection of the right form, made after those of query, key
+and value, is never used (a warning).
 
 Why is this bad
 ---------------
@@ -41,11 +41,20 @@ GOTCHA = Gotcha(
     name="output-unused",
     summary="the result of the attention reaches nothing that is returned",
     fix="feed the result on: x = x + self.attn(x)",
-    explains=("ATN309", "ATN402", "ATN403"),
+    explains=("ATN202", "ATN309", "ATN402", "ATN403"),
+    explained_by=("ATN106",),
 )
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
+    for softmax in xray.without_value:
+        yield GOTCHA.at(
+            softmax.location,
+            "the weights meet no value, and nothing that is returned depends on them",
+            expected="influence on the output",
+            found="none",
+            help="multiply the weights with the value: context = weights @ value",
+        )
     for wiring in xray.wirings:
         trace = wiring.anatomy.trace
         if wiring.output_goes_nowhere:
@@ -53,7 +62,7 @@ def probe(xray: XRay) -> Iterator[Finding]:
         elif wiring.idle_output:
             yield GOTCHA.at(
                 trace.merge[-1].location if trace.merge else trace.context.location,
-                f"the merged heads are returned as they are; {wiring.idle_output} is never used",
+                f"the merged heads go on as they are; {wiring.idle_output} is never used",
                 severity=Severity.WARNING,
                 help="send the merged heads through the output projection",
                 expected=f"{wiring.idle_output} on the way to the output",

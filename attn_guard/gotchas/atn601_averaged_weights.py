@@ -44,8 +44,8 @@ GOTCHA = Gotcha(
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    for returned in xray.returned:
-        if returned.is_average and not xray.is_built_in:
+    for returned in xray.showing.returned if not xray.is_built_in else ():
+        if returned.is_average:
             heads = returned.anatomy.sizes[Size.HEADS]
             yield GOTCHA.at(
                 returned.maker.location,

@@ -10,8 +10,8 @@ Why is this bad
 The map is another one at each call. A loss on the weights (coverage, alignment, sparsity) is computed on noise, and a
 plot made during training shows keys as ignored that are not. In evaluation mode nothing is wrong, so tests pass.
 
-`nn.MultiheadAttention` returns its weights after dropout, and so do the attention layers of several libraries: inside
-an installed library this is a remark.
+`nn.MultiheadAttention` returns its weights after dropout, and so do the attention layers of several libraries. Where
+the dropout is theirs, this is a remark.
 
 Example
 -------
@@ -44,13 +44,13 @@ GOTCHA = Gotcha(
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    if xray.is_built_in or not xray.returned:
+    if xray.is_built_in or not xray.showing.returned:
         return
-    for op, weights in xray.modes.training.dropped_maps:
-        sums = weights.sum(dim=-1)
+    for found in xray.showing.modes.training.dropped_maps:
+        sums = found.map.sum(dim=-1)
         yield GOTCHA.at(
-            op.location,
-            severity=Severity.INFO if op.location.installed else Severity.WARNING,
+            found.op.location,
+            severity=Severity.WARNING if found.by_hand else Severity.INFO,
             expected="rows that sum to 1",
             found=f"rows that sum to {float(sums.min()):.2f} … {float(sums.max()):.2f}",
         )

@@ -48,8 +48,8 @@ GOTCHA = Gotcha(
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    for returned in xray.returned:
-        beside = [other for other in xray.returned if other.anatomy is returned.anatomy]
+    for returned in xray.showing.returned:
+        beside = [other for other in xray.showing.returned if other.anatomy is returned.anatomy]
         if not returned.misleads or any(not other.misleads for other in beside):
             continue
         hidden = returned.weight_of_blocked_keys

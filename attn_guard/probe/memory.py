@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from attn_guard.contract import Contract
 from attn_guard.probe.anatomist import Anatomy
-from attn_guard.probe.calling import Call, bound
+from attn_guard.probe.calling import Call, bound, parameters_of
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.streams import Stream
 from attn_guard.probe.tape import Tape, same
@@ -23,6 +22,9 @@ MEMORY = tuple(
     memory mem context encoder_hidden_states encoder_output encoder_outputs encoder_out enc_output enc_out
     """.split()
 )
+# Source and target of an encoder–decoder: a memory is made of the source on the way.
+_SOURCES = ("src", "source", "encoder_input", "encoder_input_ids")
+_TARGETS = ("tgt", "trg", "target", "decoder_input", "decoder_input_ids")
 _QUERIES = ("query", "q", "queries", "query_states")
 _KEYS = ("key", "k", "keys", "key_states")
 _VALUES = ("value", "v", "values", "value_states")
@@ -80,6 +82,9 @@ def cross(module: nn.Module, call: Call, tape: Tape, contract: Contract, streams
     if contract.cross is False:
         return None
     given = _features(module, call)
+    source, target = _named(given, _SOURCES), _named(given, _TARGETS)
+    if source is not None and target is not None:
+        return _of(module, tape, streams, target, source, declared=bool(contract.cross))
     memory = _named(given, MEMORY) or (_named(given, _KEYS) if contract.cross else None)
     if memory is None and contract.cross and len(given) == 2:
         memory = given[1]
@@ -89,7 +94,11 @@ def cross(module: nn.Module, call: Call, tape: Tape, contract: Contract, streams
     own, declared = _named(others, _QUERIES) or others[0], bool(contract.cross)
     if not declared and given.index(own) > given.index(memory):
         return None
-    parameter = inspect.signature(module.forward).parameters.get(memory)
+    return _of(module, tape, streams, own, memory, declared=declared)
+
+
+def _of(module: nn.Module, tape: Tape, streams: Sequence[Stream], own: str, memory: str, *, declared: bool) -> Cross:
+    parameter = parameters_of(module).get(memory)
     required = parameter is not None and parameter.default is parameter.empty
     return Cross(tape, {stream.name: stream for stream in streams}, own, memory, declared, required)
 

@@ -22,13 +22,14 @@ from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.record import record
 from attn_guard.probe.tape import Tape
 
-WEIGHTS_ARGUMENTS = frozenset(
+# Arguments that ask for the weights, and all that decide how they are returned.
+ASKING = frozenset(
     """
     need_weights return_weights output_weights need_attn return_attn output_attn with_attn return_attention
     return_attentions output_attention output_attentions return_attention_weights return_attn_weights
-    average_attn_weights need_head_weights
     """.split()
 )
+WEIGHTS_ARGUMENTS = ASKING | {"average_attn_weights", "need_head_weights"}
 # Parts of the names of attributes that choose between implementations: flags, and texts.
 SWITCHES = ("flash", "sdpa", "fused", "xformers", "memory_efficient", "mem_efficient", "eager", "naive")
 CHOICES = ("impl", "implementation", "backend", "attn_type", "attention_type")

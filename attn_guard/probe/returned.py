@@ -13,7 +13,7 @@ from torch import Tensor
 from attn_guard.anatomy import Stage
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.dropout import dropouts
-from attn_guard.probe.flow import stacked
+from attn_guard.probe.flow import SOFTMAX, stacked
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
 
@@ -28,12 +28,13 @@ class Kind(StrEnum):
     AVERAGED = "the mean over heads"
     SCORES = "the scores before the softmax"
     TURNED = "the weights with queries and keys swapped"
+    MOVED = "the weights with heads between queries and keys"
     REORDERED = "the weights in another order of samples or heads"
     OTHER = "other weights than those that made the output"
     UNKNOWN = "unknown"
 
 
-_MISLEADING = (Kind.SCORES, Kind.TURNED, Kind.REORDERED, Kind.OTHER)
+_MISLEADING = (Kind.SCORES, Kind.TURNED, Kind.MOVED, Kind.REORDERED, Kind.OTHER)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ class Returned:
             return Kind.AVERAGED
         if any(_match(self.map.mT, known) for known in weights):
             return Kind.TURNED
+        value = values[self.value].detach().float()
+        if value.dim() == 4 and any(_match(value.transpose(1, 2).flatten(0, 1), known) for known in weights):
+            return Kind.MOVED
         scores = (values[value] for value in (trace.scores.output, *(op.output for op in trace.before)))
         if any(_match(self.map, stacked(known).float().flatten(0, -3)) for known in scores):
             return Kind.SCORES
@@ -96,27 +100,57 @@ class Returned:
 
 
 def returned_maps(anatomy: Anatomy) -> Iterator[Returned]:
-    """The returned tensors of shape (..., queries, keys) that are made of a site's scores and not of its context."""
+    """The returned tensors with an axis for queries and one for keys that are made of a site's query and key and not of
+    its context."""
     trace = anatomy.trace
-    if not trace.turned and not trace.sideways:
-        yield from (Returned(anatomy, value) for value in maps(trace, trace.scores.output))
+    if trace.turned or trace.sideways:
+        return
+    for source in (trace.scores.output, *_other_weights(trace)):
+        yield from (Returned(anatomy, value) for value in maps(trace, source))
 
 
-def dropped_maps(trace: Trace) -> Iterator[tuple[Op, Tensor]]:
-    """The returned maps that carry the dropout of the weights: the dropout and the map."""
+@dataclass(frozen=True)
+class DroppedMap:
+    """A returned map that carries dropout. ``by_hand`` says that the dropout is a call of its own, beside the softmax,
+    in code of the user's."""
+
+    op: Op
+    map: Tensor
+    by_hand: bool
+
+
+def dropped_maps(trace: Trace) -> Iterator[DroppedMap]:
+    """The returned maps that carry the dropout of the weights."""
     for stage, op in dropouts(trace):
         if stage is Stage.WEIGHTS:
-            yield from ((op, trace.flow.tape.values[value]) for value in maps(trace, op.output))
+            by_hand = op.place != trace.softmax.place and not op.location.installed
+            yield from (DroppedMap(op, trace.flow.tape.values[value], by_hand) for value in maps(trace, op.output))
 
 
 def maps(trace: Trace, source: int) -> Iterator[int]:
+    """The returned values that are made of ``source`` and not of the context, and have an axis for queries and one for
+    keys."""
     tape = trace.flow.tape
     sizes = sorted(stacked(tape.values[trace.scores.output]).shape[-2:])
     made = tape.descendants([source])
     for value in dict.fromkeys(tape.results()):
         shape = tape.values[value].shape
-        if value in made and sorted(shape[-2:]) == sizes and trace.context.output not in tape.ancestors(value):
+        has_axes = sizes == sorted(shape[-2:]) or (len(shape) == 4 and sizes == sorted(shape[1::2]))
+        if value in made and has_axes and trace.context.output not in tape.ancestors(value):
             yield value
+
+
+def _other_weights(trace: Trace) -> Iterator[int]:
+    """The results of further softmaxes over products of the same query and key."""
+    tape = trace.flow.tape
+    projected = [part.op.output for part in (trace.query_projection, trace.key_projection) if part is not None]
+    if len(projected) < 2:
+        return
+    made = tape.descendants(projected[:1]) & tape.descendants(projected[1:])
+    before = tape.descendants([trace.scores.output])
+    for op in tape.ops:
+        if op.name in SOFTMAX and op.output in made and op.output not in before:
+            yield op.output
 
 
 def _match(found: Tensor, known: Tensor) -> bool:

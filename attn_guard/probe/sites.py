@@ -167,6 +167,20 @@ def traces(flow: Flow) -> list[Trace]:
     return found
 
 
+def without_value(flow: Flow) -> list[Op]:
+    """The softmaxes over products of content with content whose weights meet no value, and that nothing returned
+    depends on."""
+    known = softmaxes(flow)
+    outputs = {softmax.op.output for softmax in known}
+    return [
+        softmax.op
+        for softmax in known
+        if softmax.op.output not in flow.tape.alive
+        and products_behind(flow, softmax.op.inputs[0], outputs)
+        and _context(flow, softmax, known) is None
+    ]
+
+
 def _trace(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> Iterator[Trace]:
     products = products_behind(flow, softmax.op.inputs[0], {other.op.output for other in known})
     if not products:

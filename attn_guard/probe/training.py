@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from torch import Tensor, nn
+from torch import nn
 
 from attn_guard.anatomy import Stage
 from attn_guard.probe.calling import Call
@@ -17,7 +17,7 @@ from attn_guard.probe.dropout import dropouts
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.record import record
-from attn_guard.probe.returned import dropped_maps
+from attn_guard.probe.returned import DroppedMap, dropped_maps
 from attn_guard.probe.sites import Trace, traces
 from attn_guard.probe.tape import Op, Tape
 
@@ -59,10 +59,10 @@ class Run:
         ]
 
     @property
-    def dropped_maps(self) -> list[tuple[Op, Tensor]]:
-        """Returned maps that carry dropout of a rate above 0: the dropout and the map."""
-        found = (pair for trace in self.traces for pair in dropped_maps(trace))
-        return [(op, value) for op, value in found if not self._is_raised(op.module)]
+    def dropped_maps(self) -> list[DroppedMap]:
+        """Returned maps that carry dropout of a rate above 0."""
+        found = (one for trace in self.traces for one in dropped_maps(trace))
+        return [one for one in found if not self._is_raised(one.op.module)]
 
     def _is_raised(self, path: str) -> bool:
         """Whether a module, or a dropout module that it holds, has a rate of 0."""

@@ -10,7 +10,7 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from attn_guard.anatomy import Stage, StepKind
+from attn_guard.anatomy import Size, Stage
 from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.flow import LAYOUT, MATMUL, Projection
@@ -75,7 +75,7 @@ class Wiring:
         shared = self.names[first]
         for idle in self.idle(shared):
             wrong, other = (second, first) if self._order(idle) > self._order(shared) else (first, second)
-            yield Mixup(wrong, other, seat(idle), self.projections[wrong].op.location)
+            yield Mixup(wrong, other, seat(idle), self._parting(wrong, other))
             return
 
     def _of_columns(self, first: Stage, second: Stage) -> Iterator[Mixup]:
@@ -93,7 +93,9 @@ class Wiring:
             begin, end = int(unused.long().argmax()), int(unused.nonzero().max())
             after = begin > int(columns[first].long().argmax())
             wrong, other = (second, first) if after else (first, second)
-            yield Mixup(wrong, other, f"columns {begin} to {end} of {seat(self.names[first])}", self._split(wrong))
+            yield Mixup(
+                wrong, other, f"columns {begin} to {end} of {seat(self.names[first])}", self._parting(wrong, other)
+            )
 
     def _unprojected(self) -> Iterator[Mixup]:
         """A part that is the bare input, beside a projection of the others' form that lies idle."""
@@ -141,7 +143,7 @@ class Wiring:
         )
         if any(op.name in MATMUL for op in trace.flow.between(stream, read)):
             return False  # a branch of its own, all of which goes nowhere
-        return any(
+        return stream in self.tape.results() or any(
             op.index > trace.context.index and not alive.isdisjoint(op.outputs) for op in self.tape.consumers(stream)
         )
 
@@ -149,16 +151,16 @@ class Wiring:
     def idle_output(self) -> str:
         """The projection of the right form that lies idle where the context is returned without any; "" for none."""
         trace, names = self.anatomy.trace, set(self.names.values())
-        if trace.output is not None or trace.merged is None or trace.context.output not in self.tape.alive:
+        if trace.context.output not in self.tape.alive or len(self.names) < len(PARTS):
             return ""
-        if trace.merged not in self.tape.results() or len(names) < len(self.projections) or not names:
-            return ""
-        width = self.tape.values[trace.merged].shape[-1]
         beside, last = {holder(name) for name in names}, max(map(self._order, names))
+        if trace.output is not None and holder(parameter_of(self.tape, trace.output.weight)) in beside:
+            return ""
+        width = self.anatomy.sizes[Size.HEADS] * self.tape.values[trace.value].shape[-2 if trace.turned else -1]
         idle = [
             name
             for name in self._unused
-            if holder(name) in beside and self._order(name) > last and self._shape(name)[1:] == (width,)
+            if holder(name) in beside and self._order(name) > last and self._shape(name)[1:2] == (width,)
         ]
         return seat(idle[0]) if len(idle) == 1 else ""
 
@@ -224,10 +226,15 @@ class Wiring:
         elements = torch.arange(self.tape.values[result].numel()).view(self.tape.values[result].shape)
         return Rows(self.tape, result, elements.movedim(feature_axis(projection), 0).flatten(1))
 
-    def _split(self, part: Stage) -> Location:
-        """Where the columns of a part are taken from a fused projection."""
-        step = next((s for s in self.anatomy.site.steps if s.stage is part and s.kind is StepKind.SPLIT), None)
-        return step.location if step is not None else self.projections[part].op.location
+    def _parting(self, wrong: Stage, other: Stage) -> Location:
+        """Where the wrong part is made: its own projection, or the first operation after what the two share."""
+        trace, projection = self.anatomy.trace, self.projections[wrong]
+        shared = self.tape.ancestors(self._operands[other])
+        if projection.op.output not in shared:
+            return projection.op.location
+        way = trace.flow.chain(projection.op.output, self._operands[wrong])
+        own = next((op for op in way if op.output not in shared), None)
+        return (own or (trace.context if wrong is Stage.VALUE else trace.scores)).location
 
 
 def parameter_of(tape: Tape, value: int) -> str:

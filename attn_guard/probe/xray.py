@@ -39,16 +39,17 @@ from attn_guard.probe.order import Order
 from attn_guard.probe.packing import PackedRun, packed_run
 from attn_guard.probe.padding import PaddedRun, padded_runs
 from attn_guard.probe.parity import Divergence, divergences
+from attn_guard.probe.paths import ASKING
 from attn_guard.probe.positions import AddedTable, LeftPadded, added_tables, attends_along_time, is_blind, left_padded
 from attn_guard.probe.qkv_cuts import OtherCut, Thirds, equal_thirds, other_cuts
 from attn_guard.probe.record import record
 from attn_guard.probe.reshapes import SwappingReshape, swapping_reshapes
 from attn_guard.probe.returned import Returned, returned_maps
 from attn_guard.probe.rotary import shifted
-from attn_guard.probe.sites import traces
+from attn_guard.probe.sites import traces, without_value
 from attn_guard.probe.streams import Streams
 from attn_guard.probe.suggesting import suggested
-from attn_guard.probe.tape import Tape
+from attn_guard.probe.tape import Op, Tape
 from attn_guard.probe.training import Dropout, Modes, Run
 from attn_guard.probe.wiring import Wiring
 from attn_guard.probe.wrappers import original
@@ -198,10 +199,23 @@ class XRay:
         """The two inputs of a cross attention, where one is declared or evident."""
         return cross(self.module, self.call, self.tape, self.contract, self.streams.all)
 
-    @cached_property
+    @property
     def returned(self) -> tuple[Returned, ...]:
         """The maps of queries by keys among what the module returns."""
         return tuple(found for site in self.sites for found in returned_maps(site))
+
+    @cached_property
+    def showing(self) -> XRay:
+        """The same call with the weights asked for, where an argument of ``forward`` does that; else this one."""
+        given = arguments(self.module, self.call)
+        asking = [name for name, value in given.items() if name in ASKING and not value]
+        again = self.again(self.call.with_argument(self.module, asking[0], True)) if asking else self
+        return self if again.tape.failure is not None else again
+
+    @property
+    def without_value(self) -> list[Op]:
+        """Softmaxes of attention scores whose weights nothing is made of."""
+        return [] if self.tape.failure is not None else without_value(Flow.of(self.tape))
 
     @cached_property
     def fused_calls(self) -> tuple[FusedCall, ...]:

@@ -166,6 +166,27 @@ def test_a_context_that_is_dropped_inside_the_attention() -> None:
     assert codes(seeded(Forgetful)) == ["ATN406"]
 
 
+def test_weights_that_meet_no_value() -> None:
+    class Valueless(Core):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.heads(x)
+            self.weigh(self.scores(q, k))
+            return self.merge(v)
+
+    (found,) = attn_guard.check(seeded(Valueless), select=CODES)
+    assert (found.code, found.severity) == ("ATN406", Severity.ERROR)
+    assert found.message == "the weights meet no value, and nothing that is returned depends on them"
+
+
+def test_only_the_residual_is_returned() -> None:
+    class Residual(Core):
+        def forward(self, x: Tensor) -> Tensor:
+            super().forward(x)
+            return x
+
+    assert codes(seeded(Residual)) == ["ATN406"]
+
+
 def test_attention_computed_for_its_weights() -> None:
     class Map(Core):
         def forward(self, x: Tensor) -> Tensor:
@@ -201,7 +222,7 @@ def test_an_output_projection_that_is_never_used() -> None:
 
     (found,) = attn_guard.check(seeded(Bare), select=CODES)
     assert (found.code, found.severity) == ("ATN406", Severity.WARNING)
-    assert found.message == "the merged heads are returned as they are; out is never used"
+    assert found.message == "the merged heads go on as they are; out is never used"
 
 
 def test_no_output_projection_at_all() -> None:
