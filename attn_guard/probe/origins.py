@@ -11,7 +11,7 @@ from attn_guard.probe.flow import Flow, Projection, operands
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.tape import Tape
 
-RESHUFFLES = frozenset(
+_RESHUFFLES = frozenset(
     "view _unsafe_view reshape transpose permute t unsqueeze squeeze clone contiguous _to_copy alias detach".split()
 )
 
@@ -136,7 +136,7 @@ def _unshuffled(tape: Tape, value: int) -> int:
     """The value before operations that only move all of its numbers.
 
     It ends where a row of features is cut into several rows: these are positions of their own."""
-    while (op := tape.maker(value)) is not None and op.name in RESHUFFLES:
+    while (op := tape.maker(value)) is not None and op.name in _RESHUFFLES:
         before = op.inputs[0]
         if tape.values[before].numel() != tape.values[value].numel() or _cuts_rows(tape, before, value):
             break

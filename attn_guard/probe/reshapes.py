@@ -7,7 +7,7 @@ word: a right reshape leaves the coordinates along axes, a wrong one cuts throug
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from math import prod
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from attn_guard.probe.blame import RESHAPES, along_axes
 from attn_guard.probe.flow import Flow
-from attn_guard.probe.origins import RESHUFFLES
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
@@ -53,43 +52,23 @@ def swapping_reshapes(flow: Flow, traces: list[Trace]) -> Iterator[SwappingResha
         operands = tape.ancestors(trace.query) | tape.ancestors(trace.key)
         inward |= operands | tape.ancestors(trace.value)
         scores |= tape.ancestors(trace.weights) - operands - tape.ancestors(trace.value)
-    found: dict[int, SwappingReshape] = {}
     for op in tape.ops:
         known = op.outputs[:1] and op.name in RESHAPES and op.output in flow.content and op.output not in scores
         if known and (op.output in inward or op.output in outward):
-            swap = _swap(flow, op, found.keys())
-            if swap is not None:
-                found[op.output] = swap
-    yield from found.values()
+            before, after = (tuple(tape.values[value].shape) for value in (op.inputs[0], op.output))
+            if reorders(before, after) and not along_axes(_moved(flow, op)):
+                yield SwappingReshape(op, before, after)
 
 
-def _swap(flow: Flow, op: Op, scrambled: Collection[int]) -> SwappingReshape | None:
-    """The operation as a swap of its input's axes, or of those of the value that was reshaped step by step."""
-    values = flow.tape.values
-    after = tuple(values[op.output].shape)
-    for start in dict.fromkeys((op.inputs[0], _root(flow, op.inputs[0], scrambled))):
-        before = tuple(values[start].shape)
-        if reorders(before, after) and not along_axes(_moved(flow, start, op.output)):
-            return SwappingReshape(op, before, after)
-    return None
-
-
-def _root(flow: Flow, value: int, scrambled: Collection[int]) -> int:
-    """The value before operations that only move all of its numbers, as far as they are not scrambled already."""
-    while value not in scrambled and (op := flow.tape.maker(value)) is not None and op.name in RESHUFFLES:
-        value = op.inputs[0]
-    return value
-
-
-def _moved(flow: Flow, root: int, target: int) -> Tensor:
-    """Labels that grow by a step of its own along each axis of the root, moved as the target is."""
-    shape = flow.tape.values[root].shape
+def _moved(flow: Flow, op: Op) -> Tensor:
+    """Labels that grow by a step of its own along each axis of an operation's input, as the operation arranges them."""
+    shape = flow.tape.values[op.inputs[0]].shape
     labels = torch.zeros(shape, dtype=torch.int64)
     for axis, size in enumerate(shape):
         sizes = [1] * len(shape)
         sizes[axis] = size
         labels += (torch.arange(size) * _STEPS[axis % len(_STEPS)]).view(sizes)
-    return Replay(flow.tape, [root], [target])({root: labels})[target]
+    return Replay(flow.tape, [op.inputs[0]], [op.output])({op.inputs[0]: labels})[op.output]
 
 
 def reorders(before: Shape, after: Shape) -> bool:
