@@ -45,6 +45,7 @@ GOTCHA = Gotcha(
     name="causal-leak",
     summary="output depends on later positions",
     fix="pass is_causal=True, or fill the scores with -inf where the key comes after the query",
+    explains=("ATN701",),
 )
 
 

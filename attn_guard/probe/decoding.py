@@ -354,16 +354,25 @@ def mismatch(xray: XRay) -> Mismatch | None:
     A module whose full pass looks ahead, or gives a beginning of the input other numbers than the whole of it, cannot
     be decoded to the same end, and a module that draws random numbers never is: nothing is known of these.
     """
-    influence = xray.streams.influence if xray.tape.failure is None and xray.sites else None
-    if influence is None or influence.triu(1).any():
+    if xray.tape.failure is not None or not xray.sites:
         return None
     with preserved(xray.module, xray.seed):
         try:
-            return _in_every_way(decoders(xray))
+            ways = decoders(xray)
+            return _in_every_way(ways) if ways and not _looks_ahead(ways[0]) else None
         except (NotCopiedError, _Undecided):
             return None
         except Exception:  # a copy that cannot be made or called: nothing is known
             return None
+
+
+def _looks_ahead(decoder: Decoder) -> bool:
+    """Whether an output of the pass without a cache depends on a later input, or may do so for all that is known."""
+    xray, cache = decoder.xray, decoder.cache
+    if cache is not None and decoder.arguments.get(cache) is not None:
+        xray = xray.again(xray.call.with_argument(xray.module, cache, None))
+    influence = xray.streams.influence if xray.tape.failure is None else None
+    return influence is None or bool(influence.triu(1).any())
 
 
 def _in_every_way(ways: Sequence[Decoder]) -> Mismatch | None:

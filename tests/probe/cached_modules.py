@@ -119,6 +119,25 @@ class DictCache(Parts):
         return self.merged(F.scaled_dot_product_attention(q, k, v, attn_mask=mask)), incremental_state
 
 
+class Kept:
+    """Keys and values of one layer, in an object of the caller's."""
+
+    def __init__(self) -> None:
+        self.pair: Pair | None = None
+
+
+class ObjectCache(Parts):
+    """An object that the caller makes and the module fills."""
+
+    def forward(self, x: Tensor, cache: Kept | None = None) -> Tensor:
+        q, k, v = self.heads(x)
+        if cache is not None:
+            k, v = cache.pair = self.grown(cache.pair, k, v)
+        bare = self.fault == "unmasked with a cache" and cache is not None
+        mask = None if bare else seen(q.shape[2], k.shape[2])
+        return self.merged(F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+
+
 class BufferCache(Parts):
     """Llama: buffers, and ``start_pos`` says where to write."""
 

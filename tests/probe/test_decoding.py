@@ -213,6 +213,22 @@ def test_a_cache_that_the_user_hands_over_stays_empty() -> None:
     assert given == {}
 
 
+@pytest.mark.parametrize("fault", ["", "forgets", "twice", "unmasked with a cache"])
+def test_an_empty_cache_of_the_users_is_filled_in_copies(fault: str) -> None:
+    given, module = cached_modules.Kept(), seeded(cached_modules.ObjectCache, fault)
+    x = torch.randn(2, 5, cached_modules.WIDTH, generator=torch.Generator().manual_seed(0))
+    report = attn_guard.check(module, (x, given), select=CACHES)
+    assert set(report.codes) == ({"ATN701"} if fault else set())
+    assert given.pair is None
+
+
+def test_a_leak_of_the_call_itself_explains_the_mismatch() -> None:
+    x = torch.randn(2, 5, cached_modules.WIDTH, generator=torch.Generator().manual_seed(0))
+    module = seeded(cached_modules.ObjectCache, "unmasked with a cache")
+    report = attn_guard.check(module, (x, cached_modules.Kept()), causal=True)
+    assert [(found.code, found.consequences) for found in report] == [("ATN214", ("ATN701",))]
+
+
 def test_a_call_with_a_filled_cache_begins_anew() -> None:
     x, past = torch.randn(2, 7, cached_modules.WIDTH), torch.randn(2, 2, 7, 2, 12)
     filled = past[0].transpose(1, 2), past[1].transpose(1, 2)
