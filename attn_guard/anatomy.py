@@ -53,6 +53,7 @@ class Size(StrEnum):
     HEAD_DIM = "head_dim"
     D_MODEL = "d_model"
     HEADS = "heads"
+    ALL_HEADS = "(heads * head_dim)"
     KEYS = "keys"
 
 

@@ -2,9 +2,9 @@
 
 What it does
 ------------
-Finds scores whose factor is made of another size than the head dimension (`d_model`, the number of heads, the number
-of keys), of the head dimension in another power (the root forgotten, or multiplied where a division is due), or of a
-number that fits none of them and that the module states nowhere.
+Finds scores whose factor is made of another size than the head dimension (`d_model`, all heads together, the number
+of heads or of keys), of the head dimension in another power (the root forgotten, or multiplied where a division is
+due), or of a number that fits none of them and that the module states nowhere.
 
 Why is this bad
 ---------------
@@ -42,6 +42,7 @@ GOTCHA = Gotcha(
     name="wrong-scale",
     summary="scores are scaled by something other than the root of the head dimension",
     fix="multiply the scores by head_dim ** -0.5",
+    explains=("ATN704",),
 )
 
 

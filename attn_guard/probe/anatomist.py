@@ -42,6 +42,7 @@ _MASKING = frozenset(
 _POWERS = (
     (Size.HEAD_DIM, -0.5),
     (Size.D_MODEL, -0.5),
+    (Size.ALL_HEADS, -0.5),
     (Size.HEAD_DIM, -1.0),
     (Size.KEYS, -0.5),
     (Size.HEADS, -0.5),
@@ -127,6 +128,7 @@ class Anatomy:
         found = {Size.HEAD_DIM: query[features], Size.KEYS: values[self.trace.key].shape[features]}
         samples = {tuple(sorted(row)) for row in self.influence.queries.tolist()}
         found[Size.HEADS] = max(1, slices // max(1, len(samples)))
+        found[Size.ALL_HEADS] = found[Size.HEADS] * found[Size.HEAD_DIM]
         if projection is not None:
             found[Size.D_MODEL] = self.influence.query_origin.width
         return found
@@ -372,8 +374,19 @@ class Anatomy:
         if stage is not Stage.VALUE:
             for incoming, op in _along(flow, source, operand):
                 number = multiplier(flow, op, incoming)
-                if number not in (None, 1.0):
+                if number in (None, 1.0):
+                    continue
+                if not self._in_fused_call(op):
                     yield self._scale_step(stage, op, number)
+                elif stage is Stage.QUERY and number is not None:
+                    yield self._scale_step(stage, op, number * abs(number))
+
+    def _in_fused_call(self, op: Op) -> bool:
+        """Whether an operation is part of the fused call that computes the scores: it gives query and key the root of
+        its one scale each."""
+        scores = self.trace.scores
+        calls = (call.first for call in self.trace.flow.tape.fused if call.place == scores.place)
+        return any(first <= op.index < scores.index for first in calls)
 
     def _path_steps(self, stage: Stage, source: int, ops: Sequence[Op]) -> Iterator[Step]:
         flow = self.trace.flow

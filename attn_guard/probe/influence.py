@@ -259,14 +259,17 @@ class Influence:
             if (sources == SEVERAL).any() and any(op.name in NORM or op.name == "mean" for op in path):
                 continue  # a norm over positions mixes them on purpose
             wrong = _scrambled(sources)
-            if wrong and (name != "query" or not self._folds_heads):
+            if wrong and (name != "query" or (sources == SEVERAL).any() or not self._folds_heads):
                 return name, wrong
         return None
 
     @property
     def _folds_heads(self) -> bool:
-        """Multi-query attention may lay all heads of one position out as rows of one slice, for queries only."""
-        return not _has_repeats(self.keys)
+        """Multi-query attention may lay all heads of one position out as rows of one slice, for queries only: each
+        slice then holds the queries of a whole sample, as it holds its keys."""
+        slices = [{tuple(row) for row in rows.tolist()} for rows in (self.queries, self.keys)]
+        cut = _has_repeats(self.queries) and len(slices[0]) > len(slices[1])
+        return not _has_repeats(self.keys) and not cut
 
     @cached_property
     def scrambled_merge(self) -> str:

@@ -15,7 +15,7 @@ from attn_guard.findings import Finding, Location, Severity
 from attn_guard.gotchas.registry import entries
 
 ROOT = Factor(0.3780, Size.HEAD_DIM, -0.5, "self.scale")
-SIZES = {Size.HEAD_DIM: 7, Size.D_MODEL: 21, Size.HEADS: 3, Size.KEYS: 5}
+SIZES = {Size.HEAD_DIM: 7, Size.D_MODEL: 21, Size.HEADS: 3, Size.ALL_HEADS: 21, Size.KEYS: 5}
 
 
 def step(kind: StepKind, stage: Stage, **attributes: Any) -> Step:
@@ -108,6 +108,7 @@ class TestWrongScale:
         [
             (Size.D_MODEL, -0.5, "scores are divided by √d_model"),
             (Size.D_MODEL, -1, "scores are divided by d_model"),
+            (Size.ALL_HEADS, -0.5, "scores are divided by √(heads * head_dim)"),
             (Size.KEYS, -0.5, "scores are divided by √keys"),
             (Size.HEADS, -0.5, "scores are divided by √heads"),
             (Size.HEAD_DIM, -1, "scores are divided by head_dim without the root"),

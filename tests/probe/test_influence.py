@@ -96,6 +96,22 @@ class ValueViewedStraight(silent_modules.Encoder):
         return q, k, self.v(x).view(x.shape[0], 3, x.shape[1], -1)
 
 
+class QueryViewedStraight(silent_modules.Encoder):
+    """Only the query is split without its transpose."""
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        _, k, v = super().heads(x)
+        return self.q(x).view(x.shape[0], 3, x.shape[1], -1), k, v
+
+
+class KeyViewedStraight(silent_modules.Encoder):
+    """Only the key is split without its transpose."""
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, _, v = super().heads(x)
+        return q, self.k(x).view(x.shape[0], 3, x.shape[1], -1), v
+
+
 class MergedStraight(silent_modules.Encoder):
     """The merge that lacks its transpose."""
 
@@ -110,7 +126,7 @@ SHAPES = [(1, 5), (2, 6), (3, 3), (3, 7)]
 
 
 @pytest.mark.parametrize(("batch", "time"), SHAPES)
-@pytest.mark.parametrize("build", [ViewedStraight, ValueViewedStraight])
+@pytest.mark.parametrize("build", [ViewedStraight, QueryViewedStraight, KeyViewedStraight, ValueViewedStraight])
 def test_a_split_without_transpose_is_seen_at_every_length(build: type[nn.Module], batch: int, time: int) -> None:
     """Also where time divides by heads, so that whole rows move and only their order is wrong.
 
@@ -168,3 +184,30 @@ def test_no_scramble_in_windows(shift: int) -> None:
 def test_no_scramble_in_images(build: type[nn.Module]) -> None:
     image = torch.randn(2, D, 3, 5, generator=torch.Generator().manual_seed(0))
     assert scrambled(seeded(build), image) == set()
+
+
+class PixelsReadAsRows(nn.Module):
+    """Channels × pixels read as pixels × channels, for one of query, key and value."""
+
+    def __init__(self, wrong: int) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Conv2d(D, D, 1) for _ in range(3))
+        self.out = nn.Conv2d(D, D, 1)
+        self.wrong = wrong
+
+    def forward(self, image: Tensor) -> Tensor:
+        q, k, v = (self.rows(part(image), number == self.wrong) for number, part in enumerate(self.parts))
+        context = (q @ k.mT * (D // 3) ** -0.5).softmax(-1) @ v
+        mixed: Tensor = self.out(context.mT.reshape(image.shape))
+        return mixed
+
+    @staticmethod
+    def rows(x: Tensor, wrong: bool) -> Tensor:
+        samples, channels, pixels = x.shape[0] * 3, x.shape[1] // 3, x.shape[2] * x.shape[3]
+        return x.reshape(samples, pixels, channels) if wrong else x.reshape(samples, channels, pixels).mT
+
+
+@pytest.mark.parametrize("wrong", [-1, 0, 1, 2])
+def test_pixels_read_as_rows(wrong: int) -> None:
+    image = torch.randn(2, D, 2, 5, generator=torch.Generator().manual_seed(0))
+    assert scrambled(seeded(PixelsReadAsRows, wrong), image) == ({StepKind.SPLIT} if wrong >= 0 else set())

@@ -83,8 +83,37 @@ class TestDoubleScale:
         module = with_scores(lambda q, k: (q / ROOT) @ k.mT / ROOT)
         assert codes(module, causal=True, scale=1 / HEAD_DIM) == []
 
+    def test_a_wrong_scale_handed_to_the_kernel_is_one_scale(self) -> None:
+        (found,) = attn_guard.check(seeded(WithSdpa, scale=1 / HEAD_DIM))
+        assert (found.code, found.message) == ("ATN102", "scores are divided by head_dim without the root")
+
     def test_multiplying_by_the_root_is_a_wrong_scale(self) -> None:
         assert codes(with_scores(lambda q, k: q @ k.mT * ROOT), causal=True) == ["ATN102"]
+
+
+class Inner(nn.Module):
+    """Heads that are together narrower than the features; the scale is stated in an attribute."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(22, 20) for _ in range(3))
+        self.out = nn.Linear(20, 22)
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part(x).unflatten(-1, (4, 5)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        merged: Tensor = self.out(((q @ k.mT * self.scale).softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return merged
+
+
+class TestStatedScale:
+    def test_the_width_of_all_heads_is_no_design(self) -> None:
+        (found,) = attn_guard.check(seeded(Inner, 20**-0.5), torch.randn(2, 7, 22))
+        assert (found.code, found.message) == ("ATN102", "scores are divided by √(heads * head_dim)")
+
+    @pytest.mark.parametrize("scale", [5**-0.5, 0.3])
+    def test_the_right_one_and_one_that_fits_no_size(self, scale: float) -> None:
+        assert list(attn_guard.check(seeded(Inner, scale), torch.randn(2, 7, 22))) == []
 
 
 class TestScaleAfterSoftmax:
