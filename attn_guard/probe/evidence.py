@@ -69,7 +69,7 @@ class CausalEvidence:
         for call in self.tape.fused:
             if call.causal and call.first <= trace.scores.index and call.place == trace.scores.place:
                 yield f"is_causal=True is passed at {call.location}"
-        if self._makes_its_mask:
+        if self._makes_its_mask and not self._says_no(site):
             yield from self._class_names(site)
 
     @cached_property
@@ -86,6 +86,10 @@ class CausalEvidence:
         main = self.streams.main
         maker = None if main is None else self.tape.maker(main.rows.value)
         return maker is not None and maker.name == "embedding"
+
+    def _says_no(self, site: Anatomy) -> bool:
+        """Whether the attention itself states that it is not causal; a class name says less."""
+        return any(getattr(self.module.get_submodule(site.trace.module), name, None) is False for name in FLAGS)
 
     def _flags(self, site: Anatomy) -> Iterator[str]:
         for path in upwards(site.trace.module):

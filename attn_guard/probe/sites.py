@@ -231,7 +231,7 @@ def products_behind(flow: Flow, scores: int, weights: Collection[int]) -> list[O
             products.append(op)
         elif projection is None:
             pending.extend(op.inputs)
-    return products
+    return [op for op in products if tape.values[op.output].numel() > 0]  # an expert may get no tokens
 
 
 def _own(flow: Flow, products: Sequence[Op]) -> Op:

@@ -129,3 +129,24 @@ def test_a_mask_is_seen_before_a_row_maximum_that_is_taken_off() -> None:
     assert anatomy.blocked is not None
     assert anatomy.blocked[0].equal(torch.ones(5, 5, dtype=torch.bool).triu(1))
     assert list(attn_guard.check(seeded(Sinks), causal=True)) == []
+
+
+def test_attention_over_nothing_is_no_attention() -> None:
+    class Empty(Core):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + super().forward(x[:, :0]).sum()
+
+    report = attn_guard.check(seeded(Empty), causal=True)
+    assert list(report) == [], str(report)
+    assert len(report.sites) == 1
+
+
+def test_a_class_name_says_less_than_a_flag() -> None:
+    class CausalAttention(RelativePositions):
+        def hide(self, scores: Tensor) -> Tensor:
+            return scores
+
+    assert [finding.code for finding in attn_guard.check(seeded(CausalAttention, False))] == ["ATN214"]
+    both_ways = seeded(CausalAttention, False)
+    both_ways.is_causal = False  # type: ignore[assignment]
+    assert attn_guard.check(both_ways).ok
