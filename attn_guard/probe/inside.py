@@ -63,6 +63,7 @@ def _received(
 
 
 def _samples(call: Call) -> int | None:
-    """How many samples a call holds, by its first tensor."""
+    """How many samples a call holds, by its first tensor; None where they lie one after another."""
     first = next((leaf for leaf in tree_leaves((call.args, call.kwargs)) if isinstance(leaf, Tensor)), None)
-    return None if first is None or first.dim() < 2 else first.shape[0 if call.batch_first else 1]
+    is_flat = first is None or first.dim() < 2 or (first.dim() == 2 and first.is_floating_point())
+    return None if first is None or is_flat else first.shape[0 if call.batch_first else 1]

@@ -132,3 +132,19 @@ def test_the_axis_of_samples_of_a_part_that_works_on_time_first() -> None:
     assert received.args[0].shape == (5, 2, D)
     assert received.batch_first is False
     assert call(seeded(Model), "layers.0.attention").batch_first is True
+
+
+def test_samples_that_lie_one_after_another_tell_no_axis() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = FusedQkv()
+
+        def forward(self, x: Tensor) -> Tensor:
+            output: Tensor = self.layer(x[None])[0]
+            return output
+
+    model = seeded(Flat)
+    found = calls_inside(model, given(features()[0], None, Contract(), model), ["layer"])["layer"]
+    assert isinstance(found, Call)
+    assert found.batch_first is True
