@@ -1,12 +1,15 @@
 """Times `attn_guard.check` on single layers and small whole models, after imports; prints one line each.
 
-Run: ``python tests/bench/check_layers.py``. Each figure is the median of several checks of the same module, in one
-process on one
-thread; ``forwards`` is that time over the time of one forward pass of the module on the inputs that the check uses.
+Run: ``python tests/bench/check_layers.py [--large]``. Each figure is the median of several checks of the same
+module, in one
+process on one thread, in processor time, which other work on the machine disturbs least. ``forwards`` is that time over
+the time of one forward pass on the inputs that the check uses, and ``calls`` how often the check calls the module.
+``--large`` checks a model of the size of GPT-2 small, once, in seconds by the clock.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import statistics
 import time
@@ -62,34 +65,65 @@ def models() -> Iterator[tuple[str, nn.Module]]:
         yield f"T5, 2 + 2 layers, {implementation}", transformers.T5ForConditionalGeneration(t5)
 
 
-def seconds(run: Callable[[], object]) -> float:
-    """The median time of a few runs, the first not counted."""
+def seconds(run: Callable[[], object], at_once: int = 1) -> float:
+    """The median processor time of a few runs, the first not counted; each the mean of ``at_once``."""
     run()
     times = []
     for _ in range(REPEATS):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
+        start = time.process_time()
+        for _ in range(at_once):
+            run()
+        times.append((time.process_time() - start) / at_once)
     return statistics.median(times)
 
 
 def forward_seconds(module: nn.Module) -> float:
     seen, _ = find_call(module, Contract())
     assert seen is not None
+    call = seen.call
+    module.eval()
     with torch.no_grad():
-        return seconds(lambda: module.eval()(*seen.call.args, **seen.call.kwargs))
+        return seconds(lambda: module(*call.args, **call.kwargs), at_once=20)
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    print(f"torch {torch.__version__}, one thread, median of {REPEATS}")
-    print(f"{'module':52} {'check':>8} {'forwards':>9} {'sites':>6}  findings at error or warning")
+def calls(module: nn.Module) -> int:
+    """How often a check calls the module."""
+    counted: list[object] = []
+    hook = module.register_forward_pre_hook(lambda *_: counted.append(None))
+    check(module)
+    hook.remove()
+    return len(counted)
+
+
+def table() -> None:
+    print(f"{'module':52} {'check':>8} {'forwards':>9} {'calls':>6} {'sites':>6}  findings at error or warning")
     for name, module in (*layers(), *models()):
         report = check(module)
         taken = seconds(lambda module=module: check(module))  # type: ignore[misc]
         ratio = taken / forward_seconds(module)
         failing = [finding.code for finding in report if finding.fails]
-        print(f"{name:52} {taken:6.3f} s {ratio:9.0f} {len(report.sites):6}  {', '.join(failing) or 'none'}")
+        shown = ", ".join(failing) or "none"
+        print(f"{name:52} {taken:6.3f} s {ratio:9.0f} {calls(module):6} {len(report.sites):6}  {shown}", flush=True)
+
+
+def large() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    module = GPT2LMHeadModel(GPT2Config())
+    millions = sum(parameter.numel() for parameter in module.parameters()) / 1e6
+    start = time.perf_counter()
+    report = check(module)
+    taken = time.perf_counter() - start
+    failing = ", ".join(finding.code for finding in report if finding.fails) or "none"
+    print(f"GPT-2 small, {millions:.0f} million random parameters: {taken:.1f} s, {len(report.sites)} sites, {failing}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--large", action="store_true", help="a model of the size of GPT-2 small instead")
+    torch.set_num_threads(1)
+    print(f"torch {torch.__version__}, one thread, median of {REPEATS}")
+    (large if parser.parse_args().large else table)()
 
 
 if __name__ == "__main__":
