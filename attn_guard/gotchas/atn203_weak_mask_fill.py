@@ -47,7 +47,7 @@ GOTCHA = Gotcha(
     name="weak-mask-fill",
     summary="mask fill is not far below every score; blocked keys keep weight",
     fix='fill with float("-inf"), or once with torch.finfo(scores.dtype).min',
-    explains=("ATN212", "ATN214"),
+    explains=("ATN205", "ATN212", "ATN214"),
 )
 
 ORDINARY = -20.0

@@ -39,7 +39,7 @@ GOTCHA = Gotcha(
     name="causal-uncalled-for",
     summary="attention is causal, against the contract",
     fix="pass is_causal=False and no triangular mask",
-    explains=("ATN216",),
+    explains=("ATN212", "ATN216"),
 )
 
 

@@ -40,7 +40,7 @@ GOTCHA = Gotcha(
     name="qkv-mixup",
     summary="query, key or value is made with the wrong projection",
     fix="project query, key and value from their inputs, each with its own matrix",
-    explains=("ATN309", "ATN402"),
+    explains=("ATN309", "ATN402", "ATN706"),
 )
 
 

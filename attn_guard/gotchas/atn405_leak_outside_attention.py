@@ -38,6 +38,7 @@ GOTCHA = Gotcha(
     name="leak-outside-attention",
     summary="the future enters a causal model outside its attention",
     fix="normalise over features only, pad convolutions on the left, and shift towards later positions",
+    explains=("ATN212",),
     explained_by=("ATN3", "ATN404"),
 )
 

@@ -16,7 +16,7 @@ from attn_guard.probe.flow import LAYOUT, NORM, PRODUCT, SUM, stacked
 from attn_guard.probe.origins import Origin, Rows, feature_axis, origin, rows_of
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
-from attn_guard.probe.tape import same
+from attn_guard.probe.tape import Op, same
 
 NONE = -1
 SEVERAL = -2
@@ -278,9 +278,10 @@ class Influence:
         trace = self.trace
         if trace.merged is None or any(op.name not in KEEPS_ROWS for op in trace.merge) or (self.queries < 0).any():
             return ""
-        if not trace.merge:
-            return ""
         tape = trace.flow.tape
+        between = trace.flow.between(trace.context.output, trace.merged)
+        if not trace.merge or any(_averages_rows(op, tape.values[op.inputs[0]]) for op in between):
+            return ""
         merged = self._merged_rows(trace.merged)
         context = rows_of(tape, trace.context.output, self.features["value"])
         if len(context) != self.queries.numel():
@@ -305,6 +306,16 @@ class Influence:
     def _merged_rows(self, value: int) -> Rows:
         output = self.trace.output
         return rows_of(self.trace.flow.tape, value, -1 if output is None else feature_axis(output))
+
+
+def _averages_rows(op: Op, value: Tensor) -> bool:
+    """Whether an operation takes a mean along another axis than the last: of positions, on purpose."""
+    if op.name == "native_group_norm":
+        return int(op.args[5]) > 1  # how many numbers of each channel it is taken over
+    if op.name != "mean" or value.dim() == 0:
+        return False
+    axes = (op.args[1] if len(op.args) > 1 else None) or range(value.dim())
+    return any(axis % value.dim() != value.dim() - 1 for axis in axes)
 
 
 def halves(count: int) -> list[Tensor]:

@@ -145,6 +145,6 @@ def _unshuffled(tape: Tape, value: int) -> int:
 
 
 def _cuts_rows(tape: Tape, before: int, after: int) -> bool:
-    """Whether the last axis is cut into several."""
-    sizes, cut = tape.values[before].shape, tape.values[after].shape
+    """Whether the last axis is cut into several; axes of size 1 cut nothing."""
+    sizes, cut = ([size for size in tape.values[value].shape if size != 1] for value in (before, after))
     return len(cut) > len(sizes) > 0 and sizes[:-1] == cut[: len(sizes) - 1]
