@@ -27,6 +27,8 @@ _DECODER = ("decoder_", "tgt", "trg", "target")
 # What may stand between an input and the convolution over it, and keeps its axes.
 _BEFORE_CONVOLUTIONS = frozenset("constant_pad_nd native_group_norm _to_copy clone".split())
 
+_TURNS = frozenset("transpose t permute".split())
+
 # Names of inputs that are query, key or value of one self-attention; they move together.
 _OWN_PARTS = frozenset("query key value q k v queries keys values query_states key_states value_states".split())
 
@@ -71,7 +73,7 @@ class Streams:
         ]
         for op in tape.ops:
             if op.name == "embedding" and (ids := _ids_of(tape, op)):
-                found.append(self._stream(ids, rows_of(tape, op.output), batch_first=True))
+                found.append(self._stream(ids, rows_of(tape, op.output), batch_first=not _is_turned(tape, op)))
         return tuple(found)
 
     def _has_channels_first(self, value: int) -> bool:
@@ -113,10 +115,15 @@ class Streams:
 
     @cached_property
     def output(self) -> int | None:
-        """The returned tensor whose leading axes are those of the main stream."""
+        """The returned tensor whose leading axes are those of the main stream.
+
+        None where batch and time were swapped inside and are of one size: which is which in the result is not known.
+        """
         if self.main is None:
             return None
         leading = self.main.leading
+        if len(leading) == 2 and leading[0] == leading[1] and self.batch_first and self.main.time_axis == 0:
+            return None
         for value in self.tape.results():
             shape = tuple(self.tape.values[value].shape)
             if shape[: len(leading)] == leading and len(shape) > len(leading) and value != self.main.rows.value:
@@ -245,6 +252,15 @@ def _spread(value: Tensor) -> float:
 def _is_tokens(value: Tensor, name: str) -> bool:
     dims = (2, 3, 4) if name in _OWN_PARTS else (2, 3)
     return value.is_floating_point() and value.dim() in dims and value.numel() > 0
+
+
+def _is_turned(tape: Tape, op: Op) -> bool:
+    """Whether the ids that an embedding looks up were transposed on the way from the input."""
+    turns, index = 0, op.inputs[1]
+    while (maker := tape.maker(index)) is not None and maker.name in LAYOUT:
+        turns += maker.name in _TURNS and tape.values[index].dim() == 2
+        index = maker.inputs[0]
+    return turns % 2 == 1
 
 
 def _ids_of(tape: Tape, op: Op) -> str:

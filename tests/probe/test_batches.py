@@ -134,6 +134,20 @@ class TestNotTheBatch:
             ):
                 assert "ATN305" not in attn_guard.check(layer.eval()).codes
 
+    @pytest.mark.parametrize("batch", [2, 5])
+    def test_ids_that_are_transposed_before_they_are_looked_up(self, batch: int) -> None:
+        class Transposed(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.embedding, self.attention = nn.Embedding(29, D), nn.MultiheadAttention(D, H)
+
+            def forward(self, ids: Tensor) -> Tensor:
+                x = self.embedding(ids.transpose(0, 1).contiguous())
+                return self.attention(x, x, x)[0].transpose(0, 1)
+
+        ids = torch.randint(29, (batch, 5))
+        assert list(attn_guard.check(seeded(Transposed), ids)) == []
+
     @settings(max_examples=16, deadline=None, derandomize=True)
     @given(st.sampled_from(sorted(STYLES)), st.integers(1, 7), st.integers(1, 7))
     def test_sizes_that_coincide(self, style: str, batch: int, time: int) -> None:
