@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from tests.bench.replays.kit import WIDTH, B, Call, Files, H, T, randn, seeded
+
+PROMISES: dict[str, Any] = {}
+
+
+def build(files: Files) -> nn.Module:
+    module = files.load("timm/models/vision_transformer.py", given={"use_fused_attn": lambda: True}, only={"Attention"})
+    return seeded(lambda: module.Attention(WIDTH, H, attn_drop=0.1))
+
+
+def inputs() -> Call:
+    return (randn(B, T, WIDTH),), {}
