@@ -86,7 +86,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("ids", nargs="*")
     parser.add_argument("--list", action="store_true", help="print repository, commit and files of each fault")
     parser.add_argument("--messages", action="store_true", help="print the message of every finding")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def replay(fault: Fault, folder: Path) -> Replay:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tests.bench.replays.kit import WIDTH, B, Call, Files, H, T, randn, seeded
 
-PROMISES: dict[str, Any] = {}
+PROMISES: dict[str, Any] = {"batch_first": True}
 
 
 class Sampled(nn.Module):

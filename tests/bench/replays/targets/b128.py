@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.bench.replays.kit import WIDTH, B, Call, Files, H, T, randn, seeded
 
-PROMISES: dict[str, Any] = {}
+PROMISES: dict[str, Any] = {"batch_first": True}
 
 
 def build(files: Files) -> nn.Module:

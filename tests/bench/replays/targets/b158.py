@@ -11,8 +11,8 @@ PROMISES: dict[str, Any] = {}
 
 def build(files: Files) -> nn.Module:
     module = files.load("grouped_query_attention_pytorch/attention.py")
-    return seeded(lambda: module.MultiheadGQA(44, 4, 2, layer_norm=False))
+    return seeded(lambda: module.MultiheadGQA(32, 4, 2, layer_norm=False))
 
 
 def inputs() -> Call:
-    return alike(B, T, 44)
+    return alike(B, T, 32)

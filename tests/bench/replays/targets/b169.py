@@ -11,7 +11,7 @@ PROMISES: dict[str, Any] = {}
 
 def build(files: Files) -> nn.Module:
     module = files.load("labml_nn/diffusion/ddpm/unet.py", given={"Module": nn.Module}, only={"AttentionBlock"})
-    return seeded(lambda: module.AttentionBlock(22, n_heads=H, d_k=D, n_groups=2))
+    return seeded(lambda: module.AttentionBlock(22, n_heads=1, d_k=D, n_groups=2))
 
 
 def inputs() -> Call:
