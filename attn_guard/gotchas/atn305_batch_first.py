@@ -15,7 +15,9 @@ with what a sample is batched with, and with a batch of one the layer does nothi
 A layer cannot know which axis is the batch. It is an error where the contract says `batch_first=True`, and a warning
 where the module shows it: positions are added along the other axis, or that is pooled, another layer has
 `batch_first=True`, token ids come in. Without any of these it is a remark; where positions are added along the first
-axis, or keys are masked, nothing is said. `batch_first=False` declares (time, batch, d_model).
+axis, or keys are masked, nothing is said. `batch_first=False` declares (time, batch, d_model). Where the batch was
+folded into an axis with another, as the rows of tables or the windows of images are, a layer that takes time first runs
+over both, and it is a warning.
 
 Example
 -------
@@ -52,6 +54,13 @@ def probe(xray: XRay) -> Iterator[Finding]:
     yield from _refused_mask(xray)
     batches = xray.batches
     declared = xray.promised("batch_first")
+    for anatomy in batches.folded:
+        yield GOTCHA.at(
+            anatomy.site.scores or anatomy.trace.scores.location,
+            severity=Severity.ERROR if declared else Severity.WARNING,
+            expected="keys of the query's own sample",
+            found="keys of every sample, several of each",
+        )
     if not batches.over_batch or (batches.denied and not declared):
         return
     severity = Severity.ERROR if declared else Severity.WARNING if batches.evidence else Severity.INFO

@@ -41,6 +41,7 @@ GOTCHA = Gotcha(
     name="dropout-in-eval",
     summary="dropout stays on in evaluation mode",
     fix="pass self.p if self.training else 0.0 as dropout_p, or training=self.training to F.dropout",
+    explains=("ATN212",),
 )
 
 

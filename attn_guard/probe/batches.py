@@ -12,11 +12,34 @@ from torch import Tensor, nn
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.flow import SUM, Flow, stacked
 from attn_guard.probe.influence import by_bit, decoded, halves
+from attn_guard.probe.origins import Rows, rows_of
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.streams import Stream, Streams
 from attn_guard.probe.tape import Op
 
 _POOLS = frozenset("mean sum amax amin select max logsumexp".split())
+
+
+# Inputs as rows, and the sample that each row belongs to.
+Owners = list[tuple[Rows, Tensor]]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The samples that the queries and keys of a site come from, negative where that is none or several."""
+
+    site: Anatomy
+    slices: Tensor
+    queries: Tensor
+    keys: Tensor
+
+    @property
+    def known(self) -> Tensor:
+        return (self.queries[:, :, None] >= 0) & (self.keys[:, None, :] >= 0)
+
+    @property
+    def foreign(self) -> Tensor:
+        return self.known & (self.queries[:, :, None] != self.keys[:, None, :])
 
 
 @dataclass(frozen=True)
@@ -50,37 +73,41 @@ class Batches:
     def _over(self, sites: Sequence[Anatomy]) -> Iterator[tuple[Anatomy, bool | None]]:
         """Of each site, whether it runs over the batch; False where it runs within samples, None where it is neither
         or that is not known."""
-        numbers = self._samples({site.trace.query for site in sites} | {site.trace.key for site in sites})
+        main = self.streams.main
+        assert main is not None
+        streams = [s for s in self.streams.all if len(s.leading) == 2 and self._count(s) == self._count(main)]
+        owners = [(stream.rows, self._owners(stream)) for stream in streams]
+        for seen in self._seen(sites, owners) if sites else ():
+            if (seen.foreign & seen.slices).any():
+                yield seen.site, all(_are_distinct(row[row >= 0]) for row in seen.keys) or None
+            elif seen.known.all() and seen.keys.shape[1] > 1:
+                yield seen.site, False
+
+    def _seen(self, sites: Sequence[Anatomy], owners: Owners) -> Iterator[_Seen]:
+        """What each site takes from which sample."""
+        numbers = self._samples({site.trace.query for site in sites} | {site.trace.key for site in sites}, owners)
         for site in sites:
             slices, features = site.influence.slices, site.influence.features
             queries, keys = (
                 decoded(numbers[value].any(dim=features[name]))
                 for name, value in (("query", site.trace.query), ("key", site.trace.key))
             )
-            if slices is None or slices.shape != (len(queries), queries.shape[1], keys.shape[1]):
-                continue
-            known = (queries[:, :, None] >= 0) & (keys[:, None, :] >= 0)
-            foreign = known & (queries[:, :, None] != keys[:, None, :])
-            if (foreign & slices).any():
-                yield site, all(_are_distinct(row[row >= 0]) for row in keys) or None
-            elif known.all() and keys.shape[1] > 1:
-                yield site, False
+            if slices is not None and slices.shape == (len(queries), queries.shape[1], keys.shape[1]):
+                yield _Seen(site, slices, queries, keys)
 
-    def _samples(self, targets: set[int]) -> dict[int, Tensor]:
+    def _samples(self, targets: set[int], owners: Owners) -> dict[int, Tensor]:
         """[bit, 0 or 1, slice, row, column] of each target: where it differs when the samples whose number has this bit
         (0: has it not) are changed."""
-        if not targets:
-            return {}
-        main = self.streams.main
-        assert main is not None
-        streams = [s for s in self.streams.all if len(s.leading) == 2 and self._count(s) == self._count(main)]
         values = self.flow.tape.values
-        replay = Replay(self.flow.tape, [stream.rows.value for stream in streams], sorted(targets))
-        base = replay({stream.rows.value: values[stream.rows.value].clone() for stream in streams})
+        replay = Replay(self.flow.tape, [rows.value for rows, _ in owners], sorted(targets))
+        base = replay({rows.value: values[rows.value].clone() for rows, _ in owners})
         generator = torch.Generator().manual_seed(self.streams.seed)
         found: dict[int, list[Tensor]] = {target: [] for target in targets}
-        for group in halves(self._count(main)):
-            changed = {s.rows.value: s.rows.changed(self._rows(s, group), generator) for s in streams}
+        for group in halves(int(max(owner.max() for _, owner in owners)) + 1):
+            changed = {
+                rows.value: rows.changed(torch.isin(owner, group).nonzero().flatten(), generator)
+                for rows, owner in owners
+            }
             again = replay(changed)
             for target in targets:
                 found[target].append(stacked(again[target] != base[target]).cpu())
@@ -89,11 +116,39 @@ class Batches:
     def _count(self, stream: Stream) -> int:
         return stream.leading[self.batch_axis]
 
-    def _rows(self, stream: Stream, samples: Tensor) -> Tensor:
+    def _owners(self, stream: Stream) -> Tensor:
         shape = [1, 1]
         shape[self.batch_axis] = self._count(stream)
-        numbers = torch.arange(self._count(stream)).view(shape).expand(stream.leading).flatten()
-        return torch.isin(numbers, samples).nonzero().flatten()
+        return torch.arange(self._count(stream)).view(shape).expand(stream.leading).flatten()
+
+    @cached_property
+    def folded(self) -> tuple[Anatomy, ...]:
+        """The attention of time-first layers over an axis that the batch was folded into with another: of images, or of
+        ids with more than one axis, whose first axis is the batch. Their keys are several of each sample."""
+        sites = [site for site in self.sites if self._is_time_first(site)]
+        owners = self._first_axes() if sites else []
+        if not owners:
+            return ()
+        seen = self._seen(sites, owners)
+        return tuple(one.site for one in seen if (one.foreign & one.slices).any() and _recur(one.keys))
+
+    def _is_time_first(self, site: Anatomy) -> bool:
+        layers = dict(self.module.named_modules())
+        layer = layers.get(site.trace.scores.module)
+        return isinstance(layer, nn.MultiheadAttention) and not layer.batch_first
+
+    def _first_axes(self) -> Owners:
+        """The inputs of more axes than (batch, time, features), as rows, and the place on the first axis of each."""
+        tape = self.flow.tape
+        rows = [s.rows for s in self.streams.all if len(s.leading) == 3]
+        known = {part.value for part in rows}
+        images = (value for value in tape.inputs().values() if value not in known)
+        rows += [rows_of(tape, v) for v in images if tape.values[v].dim() > 3 and tape.values[v].is_floating_point()]
+        counts = {len(tape.values[part.value]) for part in rows}
+        if len(counts) != 1 or counts == {1}:
+            return []
+        (count,) = counts
+        return [(part, torch.arange(count).repeat_interleave(len(part) // count)) for part in rows]
 
     @cached_property
     def evidence(self) -> str:
@@ -144,6 +199,12 @@ class Batches:
 
 def _are_distinct(numbers: Tensor) -> bool:
     return len(numbers) > 1 and len(torch.unique(numbers)) == len(numbers)
+
+
+def _recur(keys: Tensor) -> bool:
+    """Whether every slice holds several keys of each of several samples."""
+    counts = [torch.unique(row[row >= 0], return_counts=True)[1] for row in keys]
+    return all(len(count) > 1 and bool((count > 1).all()) for count in counts)
 
 
 def _leads(value: Tensor, leading: tuple[int, ...]) -> bool:

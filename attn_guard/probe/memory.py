@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from attn_guard.contract import Contract
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.calling import Call, bound, parameters_of
+from attn_guard.probe.origins import rows_of
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.streams import Stream
 from attn_guard.probe.tape import Tape, same
@@ -26,7 +27,7 @@ MEMORY = tuple(
 _SOURCES = ("src", "source", "encoder_input", "encoder_input_ids")
 _TARGETS = ("tgt", "trg", "target", "decoder_input", "decoder_input_ids")
 _QUERIES = ("query", "q", "queries", "query_states")
-_KEYS = ("key", "k", "keys", "key_states")
+_KEYS = ("key", "k", "keys", "key_states", "kv")
 _VALUES = ("value", "v", "values", "value_states")
 
 
@@ -49,9 +50,14 @@ class Cross:
     @cached_property
     def memory_matters(self) -> bool:
         """Whether anything that is returned changes with the content of the memory."""
-        if self.memory not in self.streams:
+        stream = self.streams.get(self.memory)
+        given = self.tape.inputs().get(self.memory) if stream is None else stream.rows.value
+        if given is None:
             return False  # no operation has read it
-        rows, results = self.streams[self.memory].rows, self.tape.results()
+        if not self.tape.values[given].is_floating_point():
+            return True  # ids that nobody looked up: they cannot be changed at will
+        rows = rows_of(self.tape, given) if stream is None else stream.rows
+        results = self.tape.results()
         changed = rows.changed(torch.arange(len(rows)), torch.Generator().manual_seed(self.seed))
         again = Replay(self.tape, [rows.value], results)({rows.value: changed})
         return not all(bool(same(again[result], self.tape.values[result]).all()) for result in results)
@@ -85,13 +91,13 @@ def cross(module: nn.Module, call: Call, tape: Tape, contract: Contract, streams
     source, target = _named(given, _SOURCES), _named(given, _TARGETS)
     if source is not None and target is not None:
         return _of(module, tape, streams, target, source, declared=bool(contract.cross))
-    memory = _named(given, MEMORY) or (_named(given, _KEYS) if contract.cross else None)
+    memory = _named(given, MEMORY) or (_named(given, _KEYS) or _ending(given, _KEYS) if contract.cross else None)
     if memory is None and contract.cross and len(given) == 2:
         memory = given[1]
     others = [name for name in given if name != memory and name not in _VALUES]
     if memory is None or not others:
         return None
-    own, declared = _named(others, _QUERIES) or others[0], bool(contract.cross)
+    own, declared = _named(others, _QUERIES) or _ending(others, _QUERIES) or others[0], bool(contract.cross)
     if not declared and given.index(own) > given.index(memory):
         return None
     return _of(module, tape, streams, own, memory, declared=declared)
@@ -114,3 +120,8 @@ def _features(module: nn.Module, call: Call) -> list[str]:
 
 def _named(given: Sequence[str], names: Collection[str]) -> str | None:
     return next((name for name in given if name in names), None)
+
+
+def _ending(given: Sequence[str], names: Collection[str]) -> str | None:
+    """The first whose last word is one of the names, such as ``inputs_kv``."""
+    return next((name for name in given if name.rpartition("_")[2] in names), None)

@@ -165,12 +165,14 @@ def _factors(tape: Tape, op: Op, on_way: frozenset[int]) -> Iterator[tuple[Op, i
 
 
 def _is_turn(cos: Tensor, sin: Tensor) -> bool:
-    return _is_constant(cos.double() ** 2 + sin.double() ** 2) and not (_is_constant(cos) and _is_constant(sin))
+    close = max(CLOSE, 4 * torch.finfo(cos.dtype).eps)  # tables are kept in bfloat16, too
+    squares = cos.double() ** 2 + sin.double() ** 2
+    return _is_constant(squares, close) and not (_is_constant(cos) and _is_constant(sin))
 
 
-def _is_constant(value: Tensor) -> bool:
+def _is_constant(value: Tensor, close: float = CLOSE) -> bool:
     first = value.reshape(-1)[0]
-    return bool(first.isfinite() and first != 0 and ((value - first).abs() <= CLOSE * first.abs()).all())
+    return bool(first.isfinite() and first != 0 and ((value - first).abs() <= close * first.abs()).all())
 
 
 def _varies(value: Tensor, axis: int) -> bool:

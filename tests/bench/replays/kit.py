@@ -1,8 +1,8 @@
 """What the targets are written with: public files are run where they lie, with their own names and line numbers."""
 
 from __future__ import annotations
-
 import __future__
+
 import ast
 import importlib
 import json
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 B, H, T, D = 3, 2, 5, 7
 WIDTH = H * D
+
+# Calls that make a type or a function, and run nothing.
+_MAKERS = frozenset({"namedtuple", "partial", "TypeVar", "NewType"})
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -82,9 +85,7 @@ class Files:
             elif isinstance(node, ast.FunctionDef | ast.ClassDef):
                 if (only is None or node.name in only) and not (first and node.name in space):
                     _run(node, space, source)
-            elif isinstance(node, ast.Try) or (
-                isinstance(node, ast.Assign | ast.AnnAssign) and not isinstance(node.value, ast.Call)
-            ):
+            elif isinstance(node, ast.Try) or _is_constant(node):
                 try:
                     _run(node, space, source)
                 except Exception:
@@ -117,6 +118,14 @@ def _import(node: ast.Import | ast.ImportFrom, space: dict[str, Any], given: Col
             _run(ast.copy_location(single, node), space, source)
         except Exception:
             space[bound] = Missing(alias.name)
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    """Whether a statement gives something a name without running a script."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return False
+    value = node.value
+    return not isinstance(value, ast.Call) or (isinstance(value.func, ast.Name) and value.func.id in _MAKERS)
 
 
 def _run(node: ast.stmt, space: dict[str, Any], source: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
+import sys
+from types import ModuleType
+from typing import Any, Generic
 
 from torch import nn
 
@@ -10,6 +12,8 @@ PROMISES: dict[str, Any] = {"causal": True}
 
 
 def build(files: Files) -> nn.Module:
+    sys.modules["pyre_extensions"] = without = ModuleType("pyre_extensions")
+    without.Generic = Generic  # type: ignore[attr-defined]
     attention = files.package("xformers.components.attention.scaled_dot_product")
     return seeded(lambda: attention.ScaledDotProduct(causal=True, seq_len=T))
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
+import sys
+from types import ModuleType
+from typing import Any, Generic
 
 import torch
 from torch import nn
@@ -11,6 +13,8 @@ PROMISES: dict[str, Any] = {"causal": True}
 
 
 def build(files: Files) -> nn.Module:
+    sys.modules["pyre_extensions"] = without = ModuleType("pyre_extensions")
+    without.Generic = Generic  # type: ignore[attr-defined]
     core = files.package("xformers.components.attention.core")
     core.SparseCS = type("SparseCS", (), {})
     attention = files.package("xformers.components.attention.global_tokens")

@@ -10,7 +10,9 @@ PROMISES: dict[str, Any] = {"causal": True}
 
 
 def build(files: Files) -> nn.Module:
-    module = files.load("magvit2_pytorch/magvit2_pytorch.py", given={"beartype": lambda made: made})
+    attend = files.load("magvit2_pytorch/attend.py", given={"beartype": lambda made: made}).Attend
+    given = {"beartype": lambda made: made, "Attend": attend}
+    module = files.load("magvit2_pytorch/magvit2_pytorch.py", given=given)
 
     def make() -> nn.Module:
         attend = module.TimeAttention(dim=WIDTH, dim_head=D, heads=H, causal=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from tests.bench.replays.kit import B, Call, D, Files, H, randn, seeded
+from tests.bench.replays.kit import B, Call, D, Files, randn, seeded
 
 PROMISES: dict[str, Any] = {}
 
