@@ -258,10 +258,17 @@ class Influence:
             sources = _named(self._rows[name], source)
             if (sources == SEVERAL).any() and any(op.name in NORM or op.name == "mean" for op in path):
                 continue  # a norm over positions mixes them on purpose
+            if (sources == SEVERAL).all() and self._is_picture(source):
+                continue
             wrong = _scrambled(sources)
             if wrong and (name != "query" or (sources == SEVERAL).any() or not self._folds_heads):
                 return name, wrong
         return None
+
+    def _is_picture(self, source: Origin) -> bool:
+        """Whether rows are read from a picture that nothing has projected: its last axis is no features."""
+        tape = self.trace.flow.tape
+        return tape.values[source.rows.value].dim() > 3 and source.rows.value in tape.inputs().values()
 
     @property
     def _folds_heads(self) -> bool:

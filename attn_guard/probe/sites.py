@@ -158,8 +158,8 @@ class Trace:
 
 
 def traces(flow: Flow) -> list[Trace]:
-    """Every attention computation on the tape, in the order of the softmaxes."""
-    known = softmaxes(flow)
+    """Every attention computation on the tape, in the order of the softmaxes; those without any key are none."""
+    known = [softmax for softmax in softmaxes(flow) if flow.tape.values[softmax.op.output].numel()]
     found: list[Trace] = []
     for softmax in known:
         if not any(softmax in trace.repeated for trace in found):

@@ -106,10 +106,11 @@ class Streams:
 
     @cached_property
     def main(self) -> Stream | None:
-        """The stream that a returned tensor lines up with, or else the first; of several, one that is named for a
-        decoder."""
+        """The stream that a returned tensor lines up with, or else the first; of several, one that lines up with more
+        than its batch, and one that is named for a decoder."""
         shapes = [tuple(self.tape.values[value].shape) for value in self.tape.results()]
         lined_up = [s for s in self.all if any(shape[: len(s.leading)] == s.leading for shape in shapes)]
+        lined_up.sort(key=lambda stream: len(stream.leading) == 1)
         of_decoder = (s for s in lined_up if s.name.startswith(_DECODER))
         return next(of_decoder, next(iter(lined_up), next(iter(self.all), None)))
 

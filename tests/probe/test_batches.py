@@ -124,6 +124,64 @@ class TestEvidence:
             assert found(attn_guard.check(seeded(build), batch_first=promise)) == (ERROR if promise else WARNING)
 
 
+class Folded(nn.Module):
+    """Attention along the columns of tables, or what runs along the batch and the rows where time comes first."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(29, D)
+        self.layer = nn.TransformerEncoderLayer(D, H, D, batch_first=batch_first)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.layer(self.embedding(ids).flatten(0, 1)).unflatten(0, ids.shape[:2])
+
+
+class Frames(nn.Module):
+    """Attention over the pixels of every frame of a video (batch, channels, time, height, width)."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(D, H, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.permute(0, 2, 3, 4, 1).flatten(2, 3).flatten(0, 1)
+        out = self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        return x + out.unflatten(0, (len(x), -1)).unflatten(2, x.shape[3:]).permute(0, 4, 1, 2, 3)
+
+
+class TestFoldedBatch:
+    TABLES = torch.randint(29, (3, 7, 5), generator=torch.Generator().manual_seed(0))
+    VIDEO = torch.randn(3, D, 2, 5, 3, generator=torch.Generator().manual_seed(0))
+
+    @pytest.mark.parametrize("promise", [None, True])
+    def test_time_first_layers_run_over_the_batch_as_well(self, promise: bool | None) -> None:
+        expected = ERROR if promise else WARNING
+        assert found(attn_guard.check(seeded(Folded, False), (self.TABLES,), batch_first=promise)) == expected
+        assert found(attn_guard.check(seeded(Frames, False), (self.VIDEO,), batch_first=promise)) == expected
+
+    def test_right_layers(self) -> None:
+        assert found(attn_guard.check(seeded(Folded, True), (self.TABLES,))) == []
+        assert found(attn_guard.check(seeded(Frames, True), (self.VIDEO,))) == []
+
+    def test_time_that_really_comes_first(self) -> None:
+        class Agents(nn.Module):
+            """(time, batch, agents, features): each agent attends over time."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.attention = nn.MultiheadAttention(D, H)
+
+            def forward(self, x: Tensor) -> Tensor:
+                tokens = x.flatten(1, 2)
+                return self.attention(tokens, tokens, tokens, need_weights=False)[0].view(x.shape)
+
+        x = torch.randn(5, 3, 2, D, generator=torch.Generator().manual_seed(0))
+        assert found(attn_guard.check(seeded(Agents), (x,))) == []
+
+    def test_one_sample(self) -> None:
+        assert found(attn_guard.check(seeded(Folded, False), (self.TABLES[:1],))) == []
+
+
 class TestNotTheBatch:
     def test_layers_of_torch_say_what_they_take(self) -> None:
         for batch_first in (True, False):

@@ -183,3 +183,35 @@ def test_right_modules() -> None:
     assert only(nn.TransformerDecoderLayer(14, 2, 16, batch_first=True), cross=True) == []
     for build in designs.OPEN:
         assert only(seeded(build)) == []
+
+
+def test_a_memory_with_more_axes_than_a_sequence() -> None:
+    class Images(nn.Module):
+        """Text that reads several images, each of several patches: (batch, images, patches, features)."""
+
+        def __init__(self, reads: bool) -> None:
+            super().__init__()
+            self.reads, self.attend = reads, Attend()
+
+        def forward(self, x: Tensor, media: Tensor) -> Tensor:
+            return self.attend(x, media.flatten(1, 2) if self.reads else x + 0 * media.mean())
+
+    x = features()
+    inputs = x, torch.randn(len(x), 2, 7, D, generator=torch.Generator().manual_seed(1))
+    assert only(seeded(Images, True), *inputs, cross=True) == []
+    assert [found.code for found in only(seeded(Images, False), *inputs, cross=True)] == ["ATN402"]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_names_that_end_in_what_they_are(swapped: bool) -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attend = Attend()
+
+        def forward(self, inputs_kv: Tensor, inputs_q: Tensor) -> Tensor:
+            return self.attend(inputs_kv, inputs_q) if swapped else self.attend(inputs_q, inputs_kv)
+
+    x = features()
+    inputs = torch.randn(len(x), 7, D, generator=torch.Generator().manual_seed(1)), x
+    assert [found.code for found in only(seeded(Reader), *inputs, cross=True)] == (["ATN401"] if swapped else [])

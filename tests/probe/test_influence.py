@@ -211,3 +211,21 @@ class PixelsReadAsRows(nn.Module):
 def test_pixels_read_as_rows(wrong: int) -> None:
     image = torch.randn(2, D, 2, 5, generator=torch.Generator().manual_seed(0))
     assert scrambled(seeded(PixelsReadAsRows, wrong), image) == ({StepKind.SPLIT} if wrong >= 0 else set())
+
+
+def test_no_scramble_where_a_picture_is_mixed_as_it_is() -> None:
+    class RawValue(nn.Module):
+        """Queries and keys are projected, and the picture itself is mixed."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.to_qk, self.out = nn.Conv2d(D, 2 * D, 1), nn.Conv2d(D, D, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k = self.to_qk(x).flatten(2).chunk(2, dim=1)
+            weights = (q.transpose(1, 2) @ k * D**-0.5).softmax(-1)
+            return self.out((x.flatten(2) @ weights.transpose(1, 2)).view(x.shape))
+
+    picture = torch.randn(2, D, 5, 3, generator=torch.Generator().manual_seed(0))
+    (anatomy,) = attn_guard.xray(seeded(RawValue), (picture,), {}).sites
+    assert anatomy.influence.scrambled_split is None

@@ -97,6 +97,12 @@ def across_heads_complex(x: Tensor) -> Tensor:
     return complex_pairs(x.transpose(1, 2)).transpose(1, 2)
 
 
+def across_heads_bfloat16(x: Tensor) -> Tensor:
+    x = x.transpose(1, 2)
+    angle = angles(x.shape[-2]).repeat(1, 2)
+    return (x * angle.cos().bfloat16() + rotate_half(x) * angle.sin().bfloat16()).transpose(1, 2)
+
+
 def across_the_batch(x: Tensor) -> Tensor:
     return halves(x.transpose(0, 2)).transpose(0, 2)
 
@@ -173,7 +179,12 @@ def test_values_are_turned() -> None:
 
 @pytest.mark.parametrize(
     ("turning", "axis"),
-    [(across_heads, "heads"), (across_heads_complex, "heads"), (across_the_batch, "samples of the batch")],
+    [
+        (across_heads, "heads"),
+        (across_heads_complex, "heads"),
+        (across_heads_bfloat16, "heads"),
+        (across_the_batch, "samples of the batch"),
+    ],
 )
 def test_angles_along_another_axis(turning: Turning, axis: str) -> None:
     (found,) = attn_guard.check(seeded(Attention, turning), select=ROTARY)

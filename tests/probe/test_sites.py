@@ -342,3 +342,13 @@ def test_scores_of_an_earlier_layer_are_not_those_of_the_next() -> None:
     assert second.scores.index > first.context.index
     assert second.query_projection is not None
     assert second.query_projection.weight != (first.query_projection and first.query_projection.weight)
+
+
+def test_attention_without_any_key_is_none() -> None:
+    class Split(nn.Module):
+        """The first positions attend to the others, of which there may be none."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(x[:, :3], x[:, 3:], x[:, 3:])
+
+    assert sites(Split(), torch.randn(2, 3, 7)) == []

@@ -44,3 +44,19 @@ def test_a_leak_is_found_however_small_it_is(remainder: float) -> None:
     torch.manual_seed(0)
     report = attn_guard.check(Shifted(remainder), torch.randn(2, 5, 14), causal=True)
     assert [finding.code for finding in report] == ["ATN405"]
+
+
+def test_a_vector_for_each_sample_is_not_the_sequence() -> None:
+    class Conditioned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = MultiHeadAttention(14, 2)
+
+        def forward(self, condition: Tensor, x: Tensor) -> Tensor:
+            out: Tensor = self.attention(x + condition[:, None])[0]
+            return out
+
+    x = torch.randn(3, 5, 14, generator=torch.Generator().manual_seed(0))
+    seen = attn_guard.xray(Conditioned().eval(), (torch.ones(3, 14), x), {})
+    assert seen.streams.main is not None
+    assert seen.streams.main.name == "x"
