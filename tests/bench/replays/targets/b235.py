@@ -14,7 +14,7 @@ def memory_efficient_attention(query: Tensor, key: Tensor, value: Tensor, attn_b
     """Attention over (batch, time, heads, head_dim), as the compiled kernel takes it."""
     query, key, value = (x.transpose(1, 2) for x in (query, key, value))
     out = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=attn_bias is not None)
-    return out.transpose(1, 2)
+    return out.transpose(1, 2).contiguous()
 
 
 def build(files: Files) -> nn.Module:
