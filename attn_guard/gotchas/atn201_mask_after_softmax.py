@@ -36,6 +36,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
     code="ATN201",
@@ -56,6 +57,16 @@ def check(site: Site) -> Iterator[Finding]:
         yield GOTCHA.at(late[0], message, severity=Severity.WARNING, related=normalised)
     else:
         yield GOTCHA.at(late[0], related=normalised, consequences=("ATN212", "ATN214"))
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    """A padding mask on the weights only, also where another mask is on the scores."""
+    from attn_guard.probe.misplaced import on_weights
+
+    for run in xray.padded:
+        for site, mask in on_weights(run.delivery) if run.is_lost else ():
+            related = (site.softmax, "normalised here") if site.softmax else None
+            yield GOTCHA.at(mask, related=related, consequences=("ATN212",))
 
 
 def _renormalised(site: Site, mask: Step) -> bool:

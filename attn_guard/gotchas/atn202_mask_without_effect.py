@@ -36,6 +36,7 @@ from attn_guard.gotchas import Gotcha
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
     from attn_guard.lint.function import Function
+    from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
     code="ATN202",
@@ -67,6 +68,20 @@ def lint(function: Function) -> Iterator[Finding]:
         yield GOTCHA.at(
             mask.location, "result of the mask is thrown away", help="keep the result: x = x.masked_fill(...)"
         )
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    """A padding mask without effect, also where another mask has one."""
+    from attn_guard.probe.misplaced import unread, unread_join
+
+    for run in xray.padded:
+        if not run.is_lost:
+            continue
+        dropped, join = list(unread(run.delivery)), unread_join(run.delivery)
+        yield from (_without_effect(site, mask) for site, mask in dropped)
+        if join is not None and not dropped:
+            message = f"nothing reads what {run.name} is joined into; no key is blocked"
+            yield GOTCHA.at(join.location, message, help="use the joined mask", consequences=("ATN212",))
 
 
 def _without_effect(site: Site, mask: Step) -> Finding:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from attn_guard.findings import Finding
     from attn_guard.lint.function import Function
     from attn_guard.probe.anatomist import Anatomy
+    from attn_guard.probe.padding import PaddedRun
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -62,11 +63,12 @@ def lint(function: Function) -> Iterator[Finding]:
 
 def probe(xray: XRay) -> Iterator[Finding]:
     for run in xray.padded:
-        if run.pads_matter and not run.others_matter:
+        if run.upside_down:
             meant = "to ignore" if run.meaning == "ignore" else "to attend to"
+            arrival = next(iter(run.delivery.arrivals), None)
             yield GOTCHA.at(
-                _where(run.sites),
-                f"{run.name} works upside down: only padded tokens have influence",
+                arrival.op.location if arrival else _where(run.sites),
+                f"{run.name} works upside down: {_seen(run)}",
                 severity=Severity.ERROR if xray.promised(run.name) else Severity.WARNING,
                 expected=f"True in {run.name} marks keys {meant}" if run.meaning != "additive" else "-inf hides a key",
                 found="the opposite",
@@ -79,6 +81,10 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 expected="keys up to the query",
                 found="keys after it",
             )
+
+
+def _seen(run: PaddedRun) -> str:
+    return "it hides the real tokens" if run.others_matter else "only padded tokens have influence"
 
 
 def _where(anatomies: Sequence[Anatomy]) -> Step | Location:

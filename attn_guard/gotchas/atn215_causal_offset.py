@@ -42,7 +42,7 @@ GOTCHA = Gotcha(
     name="causal-offset",
     summary="causal mask is off by one",
     fix="hide with triu(diagonal=1), or keep with tril()",
-    explains=("ATN209", "ATN211", "ATN212", "ATN214", "ATN218", "ATN603", "ATN701"),
+    explains=("ATN209", "ATN211", "ATN212", "ATN214", "ATN218", "ATN701"),
 )
 
 

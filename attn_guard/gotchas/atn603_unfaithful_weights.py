@@ -44,6 +44,7 @@ GOTCHA = Gotcha(
     fix="return the tensor that is multiplied with the value, (batch, heads, queries, keys)",
     severity=Severity.WARNING,
     explains=("ATN602",),
+    explained_by=("ATN2",),
 )
 
 

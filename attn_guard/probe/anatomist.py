@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isclose, prod
+from math import inf, isclose, prod
 
 import torch
 from torch import Tensor, nn
@@ -185,8 +185,8 @@ class Anatomy:
 
     @cached_property
     def leaking(self) -> tuple[Step, float] | None:
-        """(mask, weight) where keys that a mask blocks change the context: the mask's step and the largest such
-        weight."""
+        """(mask, weight) where keys that a mask blocks change the context: the step of the weakest mask and the largest
+        such weight."""
         blocked, influence = self.blocked, self.influence.slices
         if blocked is None or influence is None or blocked.shape != influence.shape:
             return None
@@ -198,7 +198,9 @@ class Anatomy:
         cells = blocked & influence & (weights != 0) & ~torch.eye(*blocked.shape[-2:], dtype=torch.bool)
         if not cells.any():
             return None
-        step = next((s for s in self.site.before_softmax(StepKind.MASK)), None)
+        place = max(self.masks, key=lambda mask: -inf if mask.fill is None else mask.fill).op.location
+        steps = self.site.before_softmax(StepKind.MASK)
+        step = next((step for step in steps if step.location == place), next(iter(steps), None))
         return None if step is None else (step, float(weights[cells].max()))
 
     @cached_property
@@ -437,10 +439,14 @@ class Anatomy:
         return found
 
     @property
+    def late_masks(self) -> list[Mask]:
+        """The masks applied to the weights."""
+        return [found for _, found in self._masks_on(self.trace.softmax.output, self.trace.after) if found]
+
+    @property
     def all_masks(self) -> list[Mask]:
         """Every mask of this computation: before the softmax, after it, and those that were thrown away."""
-        after = [found for _, found in self._masks_on(self.trace.softmax.output, self.trace.after) if found]
-        return [*self.masks, *after, *(found for _, found in self.dropped_masks)]
+        return [*self.masks, *self.late_masks, *(found for _, found in self.dropped_masks)]
 
     def _values_on(self, source: int, ops: Sequence[Op]) -> set[int]:
         return {source, *(output for op in ops for output in op.outputs)}

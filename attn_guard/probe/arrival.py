@@ -118,7 +118,7 @@ class Arrival:
     def hides_marked(self) -> bool | None:
         """Whether scores are blocked where the mask holds True (or 1); None where that is not clear."""
         mask = self.anatomy.trace.flow.tape.values[self.source].reshape(-1)
-        blocked = self.anatomy.blocked
+        blocked = self._blocked_here
         if blocked is None or not self.followed.any() or mask.is_floating_point():
             return None
         marked = mask.bool().cpu()[self.entries.clamp_min(0)][self.followed]
@@ -126,6 +126,13 @@ class Arrival:
         if (hidden == marked).all():
             return True
         return False if (hidden == ~marked).all() else None
+
+    @property
+    def _blocked_here(self) -> Tensor | None:
+        """The cells that this operation blocks; all that are blocked, where it is no mask by itself."""
+        own = next((mask.blocked for mask in self.anatomy.masks if mask.op is self.op), None)
+        cells = None if own is None else cells_at(self.anatomy, self.op, own)
+        return self.anatomy.blocked if cells is None else cells
 
 
 def arrivals(anatomy: Anatomy, name: str, axes: Axes, place: Placement | None) -> Iterator[Arrival]:

@@ -25,6 +25,7 @@ from attn_guard.probe.on_scores import on_scores
 from attn_guard.probe.placement import placement
 from attn_guard.probe.replay import ReplayError
 from attn_guard.probe.streams import Stream
+from attn_guard.probe.tape import Op
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
@@ -71,13 +72,19 @@ class Delivery:
             return []
 
     @cached_property
+    def made(self) -> frozenset[int]:
+        """Every value that the mask has a part in."""
+        source = self.seen.tape.inputs().get(self.name)
+        return frozenset() if source is None else self.seen.tape.descendants([source])
+
+    def has_part_in(self, op: Op) -> bool:
+        return not self.made.isdisjoint(op.inputs)
+
+    @cached_property
     def reaches_scores(self) -> bool:
         """Whether the mask has a part in the scores of any site."""
-        tape = self.seen.tape
-        source = tape.inputs().get(self.name)
-        made = frozenset() if source is None else tape.descendants([source])
         operands = (set(op.inputs) - {incoming} for anatomy in self.seen.sites for incoming, op in on_scores(anatomy))
-        return any(not made.isdisjoint(others) for others in operands)
+        return any(not self.made.isdisjoint(others) for others in operands)
 
     def joined_by_and(self, anatomy: Anatomy) -> Arrival | None:
         """The arrival at a site at which the mask has a say only over keys that a causal mask hides anyway."""
@@ -89,6 +96,11 @@ class Delivery:
         if not follows.any() or follows.shape != later.shape or (follows & ~later).any():
             return None
         return next(arrival for arrival in own if (arrival.entries != NONE).any())
+
+    @property
+    def upside_down(self) -> bool:
+        """Whether True hides the keys that it should keep, by what is promised of it."""
+        return self.hides_marked is not None and self.hides_marked is (self.meaning == "attend")
 
     @cached_property
     def hides_marked(self) -> bool | None:

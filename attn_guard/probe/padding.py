@@ -39,6 +39,16 @@ class PaddedRun:
         return self.delivery.name
 
     @property
+    def is_lost(self) -> bool:
+        """Whether pads have influence and the mask never meets the scores."""
+        return self.pads_matter and not self.delivery.reaches_scores
+
+    @property
+    def upside_down(self) -> bool:
+        """Whether only padded tokens have influence, or the mask is seen to hide the others."""
+        return self.pads_matter and (not self.others_matter or self.delivery.upside_down)
+
+    @property
     def call(self) -> Call:
         return self.delivery.seen.call
 

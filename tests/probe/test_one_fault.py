@@ -82,3 +82,62 @@ def test_means_over_features_hide_no_wrong_merge() -> None:
         return heads * torch.rsqrt(heads.pow(2).mean(-1, keepdim=True))
 
     assert [finding.code for finding in report(replaced("mix", wrong)) if finding.fails] == ["ATN304"]
+
+
+class Padded(Causal):
+    """The padding mask has a line of its own, before and after the softmax."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = (torch.einsum("btm,mhd->bthd", x, weight) for weight in (self.w_q, self.w_k, self.w_v))
+        scores = torch.einsum("bihd,bjhd->bhij", q, k) * HEAD_DIM**-0.5
+        scores = self.hide(scores, self.allowed(x.shape[1]))
+        if mask is not None:
+            scores = self.pad(scores, mask[:, None, None, :])
+        weights = scores.softmax(-1)
+        if mask is not None:
+            weights = self.pad_weights(weights, mask[:, None, None, :])
+        merged: Tensor = self.out(torch.einsum("bhij,bjhd->bihd", weights, v).flatten(2))
+        return merged
+
+    def pad(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(~mask, LOWEST)
+
+    def pad_weights(self, weights: Tensor, mask: Tensor) -> Tensor:
+        return weights
+
+
+def discarded(scores: Tensor, mask: Tensor) -> Tensor:
+    scores.masked_fill(~mask, LOWEST)
+    return scores
+
+
+def joined_in_vain(scores: Tensor, mask: Tensor) -> Tensor:
+    _ = mask & torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    return scores
+
+
+def never_asked(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores
+
+
+def zeroed(weights: Tensor, mask: Tensor) -> Tensor:
+    return weights * mask
+
+
+@pytest.mark.parametrize(
+    ("codes", "parts"),
+    [
+        ([], {}),
+        ([], {"pad_weights": zeroed}),
+        (["ATN201"], {"pad": never_asked, "pad_weights": zeroed}),
+        (["ATN202"], {"pad": discarded}),
+        (["ATN202"], {"pad": joined_in_vain}),
+        (["ATN212"], {"pad": never_asked}),
+        (["ATN205"], {"pad": lambda scores, mask: scores.masked_fill(mask, LOWEST)}),
+        (["ATN203"], {"pad": lambda scores, mask: scores.masked_fill(~mask, 0.0)}),
+    ],
+)
+def test_a_padding_mask_beside_a_causal_one(codes: list[str], parts: dict[str, Callable[..., Tensor]]) -> None:
+    torch.manual_seed(0)
+    module = type("Broken", (Padded,), {name: staticmethod(part) for name, part in parts.items()})()
+    assert [finding.code for finding in report(module) if finding.fails] == codes

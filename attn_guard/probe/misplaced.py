@@ -1,0 +1,34 @@
+"""Where a mask that was handed over ends up, if not on the scores: on the weights, or in a result that nothing
+reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attn_guard.anatomy import Site, Stage, Step, StepKind
+from attn_guard.probe.deliveries import Delivery
+from attn_guard.probe.flow import LAYOUT
+from attn_guard.probe.tape import Op
+
+
+def on_weights(delivery: Delivery) -> Iterator[tuple[Site, Step]]:
+    """The masks made of it that act after the softmax."""
+    for anatomy in delivery.seen.sites:
+        places = {mask.op.location for mask in anatomy.late_masks if delivery.has_part_in(mask.op)}
+        yield from ((anatomy.site, s) for s in anatomy.site.find(StepKind.MASK, Stage.WEIGHTS) if s.location in places)
+
+
+def unread(delivery: Delivery) -> Iterator[tuple[Site, Step]]:
+    """The masked scores or weights made of it that nothing reads."""
+    for anatomy in delivery.seen.sites:
+        places = {mask.op.location for _, mask in anatomy.dropped_masks if delivery.has_part_in(mask.op)}
+        yield from ((anatomy.site, s) for s in anatomy.site.dropped(StepKind.MASK) if s.location in places)
+
+
+def unread_join(delivery: Delivery) -> Op | None:
+    """The operation that joins the mask with something else, where nothing that is returned depends on the mask."""
+    tape = delivery.seen.tape
+    if not tape.alive.isdisjoint(delivery.made):
+        return None
+    joins = (op for op in tape.ops if op.name not in LAYOUT and delivery.has_part_in(op))
+    return next((op for op in reversed(list(joins)) if not delivery.made.issuperset(op.inputs)), None)
