@@ -26,9 +26,9 @@ def unread(delivery: Delivery) -> Iterator[tuple[Site, Step]]:
 
 
 def unread_join(delivery: Delivery) -> Op | None:
-    """The operation that joins the mask with something else, where nothing that is returned depends on the mask."""
+    """The operation that joins the mask with another, where that other one is used and nothing reads the joined one."""
     tape = delivery.seen.tape
     if not tape.alive.isdisjoint(delivery.made):
         return None
     joins = (op for op in tape.ops if op.name not in LAYOUT and delivery.has_part_in(op))
-    return next((op for op in reversed(list(joins)) if not delivery.made.issuperset(op.inputs)), None)
+    return next((op for op in joins if not tape.alive.isdisjoint(op.inputs)), None)

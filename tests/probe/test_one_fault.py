@@ -111,11 +111,6 @@ def discarded(scores: Tensor, mask: Tensor) -> Tensor:
     return scores
 
 
-def joined_in_vain(scores: Tensor, mask: Tensor) -> Tensor:
-    _ = mask & torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    return scores
-
-
 def never_asked(scores: Tensor, mask: Tensor) -> Tensor:
     return scores
 
@@ -131,7 +126,6 @@ def zeroed(weights: Tensor, mask: Tensor) -> Tensor:
         ([], {"pad_weights": zeroed}),
         (["ATN201"], {"pad": never_asked, "pad_weights": zeroed}),
         (["ATN202"], {"pad": discarded}),
-        (["ATN202"], {"pad": joined_in_vain}),
         (["ATN212"], {"pad": never_asked}),
         (["ATN205"], {"pad": lambda scores, mask: scores.masked_fill(mask, LOWEST)}),
         (["ATN203"], {"pad": lambda scores, mask: scores.masked_fill(~mask, 0.0)}),
@@ -141,3 +135,20 @@ def test_a_padding_mask_beside_a_causal_one(codes: list[str], parts: dict[str, C
     torch.manual_seed(0)
     module = type("Broken", (Padded,), {name: staticmethod(part) for name, part in parts.items()})()
     assert [finding.code for finding in report(module) if finding.fails] == codes
+
+
+@pytest.mark.parametrize(("used", "code"), [(True, "ATN202"), (False, "ATN212")])
+def test_a_joined_mask_that_nothing_reads(used: bool, code: str) -> None:
+    """Where the causal mask alone is used in its place, the join is to blame; where both are lost, the softmax is."""
+
+    class JoinedInVain(Padded):
+        def hide(self, scores: Tensor, allowed: Tensor) -> Tensor:
+            self.triangle = allowed if used else allowed.clone()
+            return super().hide(scores, allowed)
+
+        def pad(self, scores: Tensor, mask: Tensor) -> Tensor:
+            _ = self.triangle & mask
+            return scores
+
+    torch.manual_seed(0)
+    assert [finding.code for finding in report(JoinedInVain()) if finding.fails] == [code]
