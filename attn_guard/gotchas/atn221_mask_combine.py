@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GOTCHA = Gotcha(
     code="ATN221",
     name="mask-combine",
-    summary="masks are joined with the wrong operator; a key must be hidden if any mask hides it",
+    summary="masks are joined with the wrong operator; one of them loses",
     fix="join masks in which True hides with |, masks in which True keeps with &",
     explains=("ATN203", "ATN205", "ATN211", "ATN212", "ATN214"),
 )

@@ -47,7 +47,9 @@ GOTCHA = Gotcha(
 
 def probe(xray: XRay) -> Iterator[Finding]:
     cross = xray.cross
-    if cross is None or not xray.sites or not (cross.declared or cross.required) or cross.memory_matters:
+    if xray.tape.failure is not None or cross is None or not xray.sites:
+        return
+    if not (cross.declared or cross.required) or cross.memory_matters:
         return
     site = xray.sites[-1].site
     key = next(iter(site.find(StepKind.PROJECTION, Stage.KEY)), None)

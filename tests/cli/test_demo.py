@@ -7,14 +7,14 @@ import importlib.util
 import pytest
 
 from attn_guard.cli import main
-from attn_guard.gotchas.registry import entries
+from attn_guard.demo import CODES
 
 
 def test_it_lints_probes_draws_a_leak_and_says_what_to_try_next(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 0
     shown = capsys.readouterr().out
     linted, probed = shown.split("attn-guard check broken")
-    assert all(code in probed for code in entries())
+    assert all(code in probed for code in CODES)
     assert "error[ATN201] mask-after-softmax" in linted
     assert "input position" in probed
     assert "pytest --attn-guard" in probed.splitlines()[-2]
