@@ -40,7 +40,7 @@ GOTCHA = Gotcha(
     name="additive-binary-mask",
     summary="a 0/1 mask is added to the scores; it hides nothing",
     fix="pass a boolean mask, or add 0 and -inf: scores.masked_fill(~keep, -inf)",
-    explains=("ATN203", "ATN205", "ATN212", "ATN214"),
+    explains=("ATN203", "ATN205", "ATN209", "ATN212", "ATN214", "ATN503"),
 )
 
 

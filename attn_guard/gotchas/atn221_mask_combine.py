@@ -36,18 +36,15 @@ GOTCHA = Gotcha(
     name="mask-combine",
     summary="masks are joined with the wrong operator; one of them loses",
     fix="join masks in which True hides with |, masks in which True keeps with &",
-    explains=("ATN203", "ATN205", "ATN211", "ATN212", "ATN214"),
+    explains=("ATN203", "ATN205", "ATN209", "ATN211", "ATN212", "ATN214", "ATN218", "ATN219", "ATN503"),
 )
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    for delivery in xray.handed.over:
-        for anatomy in delivery.seen.sites:
-            joined = delivery.joined_by_and(anatomy)
-            if joined is not None:
-                yield GOTCHA.at(
-                    joined.op.location,
-                    f"{delivery.name} hides only keys that are later as well",
-                    expected="keys that are later, and keys that the mask hides",
-                    found="keys that are both",
-                )
+    for op, name in xray.handed.wrongly_joined:
+        yield GOTCHA.at(
+            op.location,
+            f"{name} hides only keys that are later as well" if name else "",
+            expected="what any of the masks hides",
+            found="what all of them hide",
+        )

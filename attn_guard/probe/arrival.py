@@ -33,8 +33,7 @@ class Arrival:
 
     ``entries[n, i, j]`` is the number of the entry that the score of query i and key j in slice n follows (`NONE`,
     `SEVERAL`), and ``samples[n, i, j]`` that of the sample whose entries it follows; ``source`` is the mask as it
-    was handed over, with its ``axes``. ``rank`` is that of what meets the scores, and
-    ``scores_rank`` that of the scores.
+    was handed over, with its ``axes``. ``spread`` says that what meets the scores has no axis for their samples.
     """
 
     anatomy: Anatomy
@@ -44,8 +43,7 @@ class Arrival:
     entries: Tensor
     samples: Tensor
     place: Placement | None
-    rank: int
-    scores_rank: int
+    spread: bool
 
     @property
     def followed(self) -> Tensor:
@@ -80,7 +78,7 @@ class Arrival:
         if not self.of_other_samples:
             return False
         along_queries = (self.samples != self.samples.amax(dim=(1, 2), keepdim=True)) & (self.samples >= 0)
-        return self.rank < self.scores_rank or bool(along_queries.any())
+        return self.spread or bool(along_queries.any())
 
     @property
     def example(self) -> str:
@@ -150,13 +148,14 @@ def arrivals(anatomy: Anatomy, name: str, axes: Axes, place: Placement | None) -
             entries = _followed(anatomy, source, operand, op, halves(tape.values[source].numel()))
             samples = _followed(anatomy, source, operand, op, _halves_of_samples(tape.values[source], axes, place))
             if entries is not None and samples is not None:
-                scores = tape.values[op.output]
-                rank = _rank(tape.values[operand], scores)
-                yield Arrival(anatomy, op, source, axes, entries, samples, place, rank, scores.dim())
+                spread = _spread(tape.values[operand], tape.values[op.output])
+                yield Arrival(anatomy, op, source, axes, entries, samples, place, spread)
 
 
-def _rank(operand: Tensor, scores: Tensor) -> int:
-    return operand.dim() if operand.numel() > 1 else scores.dim()
+def _spread(operand: Tensor, scores: Tensor) -> bool:
+    """Whether one part of a mask meets the scores of all samples."""
+    own = operand.shape[0] if operand.dim() == scores.dim() else 1
+    return own == 1 < scores.shape[0]
 
 
 def _halves_of_samples(mask: Tensor, axes: Axes, place: Placement | None) -> list[Tensor]:

@@ -6,7 +6,7 @@ What True means in an argument is promised, or else found by trying: which keys 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -136,6 +136,20 @@ def _first(xray: XRay, name: str, meaning: MaskMeaning | None) -> Delivery | Non
             if found is not None:
                 return found
     return None
+
+
+def refused(xray: XRay, taken: Collection[str]) -> Iterator[XRay]:
+    """For each mask argument that is not ``taken`` in any form: how the call fails with the likeliest one."""
+    for name, meaning in mask_arguments(xray).items():
+        stream = next(iter(masked_by(xray, name)), None)
+        if name in taken or stream is None:
+            continue
+        axes = next(iter(forms(xray, name, stream)), FORMS[0])
+        allowed = _allowed(xray, stream, axes)
+        if allowed is not None:
+            keep = shaped(allowed, axes, heads(xray))
+            mask = as_mask(keep, meaning or "attend", xray.tape.values[stream.rows.value].dtype)
+            yield xray.again(xray.call.with_argument(xray.module, name, mask.contiguous()))
 
 
 def handed_over(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stream, axes: Axes) -> Delivery | None:

@@ -8,8 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from attn_guard.probe.coincidence import coincident, evened
-from attn_guard.probe.deliveries import Delivery, deliveries
+from attn_guard.probe.deliveries import Delivery, deliveries, refused
+from attn_guard.probe.empty_rows import EmptyRows, empty_rows
+from attn_guard.probe.joins import join_at, wrong_joins
+from attn_guard.probe.mutations import Mutation, mutations
 from attn_guard.probe.on_scores import added_flags
+from attn_guard.probe.overflow import Overflow, overflows
 from attn_guard.probe.sources import ForeignMask, foreign_masks
 from attn_guard.probe.tape import Op
 
@@ -34,6 +38,11 @@ class Handed:
         return tuple(coincident(self.xray))
 
     @property
+    def refused(self) -> Iterator[XRay]:
+        """Calls that failed with a mask argument which the module takes in no form."""
+        return refused(self.xray, {delivery.name for delivery in self.over})
+
+    @property
     def promised(self) -> Iterator[Delivery]:
         """The deliveries in which what True means is promised."""
         return (delivery for delivery in self.over if delivery.meaning is not None)
@@ -46,6 +55,32 @@ class Handed:
         for seen in (self.xray, even, *(delivery.seen for delivery in self.over)):
             if seen is not None:
                 yield from foreign_masks(seen)
+
+    @cached_property
+    def empty_rows(self) -> tuple[EmptyRows, ...]:
+        """Queries that masks leave without any key, and what becomes of them."""
+        return tuple(empty_rows(self.xray))
+
+    @cached_property
+    def overflows(self) -> tuple[Overflow, ...]:
+        """Masks that leave the range of their dtype."""
+        return tuple(overflows(self.xray))
+
+    @cached_property
+    def mutations(self) -> tuple[Mutation, ...]:
+        """Masks that a call changes."""
+        return tuple(mutations(self.xray))
+
+    @property
+    def wrongly_joined(self) -> Iterator[tuple[Op, str]]:
+        """Operations by which one of two masks loses, and the argument that one of them is, where that is known."""
+        for delivery in self.over:
+            for anatomy in delivery.seen.sites:
+                joined = delivery.joined_by_and(anatomy)
+                if joined is not None:
+                    yield join_at(anatomy, joined.op), delivery.name
+        for seen in (self.xray, *(delivery.seen for delivery in self.over)):
+            yield from ((op, "") for op in wrong_joins(seen))
 
     @property
     def added_flags(self) -> Iterator[tuple[Op, bool]]:

@@ -11,7 +11,7 @@ from math import inf, log
 import torch
 from torch import Tensor
 
-from attn_guard.probe.flow import DROPOUT, NORM, PRODUCT, SELECTION, SUM, Flow
+from attn_guard.probe.flow import DROPOUT, LAYOUT, NORM, PRODUCT, SELECTION, SUM, Flow
 from attn_guard.probe.tape import Op, Ref, same
 
 # Scores that something this far below was added to are meant to be blocked.
@@ -134,18 +134,30 @@ def _multiplied(op: Op, factor: Tensor, after: Tensor) -> Mask | None:
         return None
 
 
-def is_flags(flow: Flow, value: int) -> bool:
-    """Whether a value holds 0 and 1 and is made of a mask: of an argument named so, or of something boolean."""
+def has_flags(flow: Flow, value: int) -> bool:
+    """Whether a value is, or is a sum with, flags: 0 and 1, made of something boolean, of a triangle, or of an argument
+    named as a mask."""
+    if value in flow.content or value in flow.learned:
+        return False
+    if _is_flags(flow, value):
+        return True
+    maker = flow.tape.maker(value)
+    return maker is not None and maker.name in SUM | LAYOUT and any(has_flags(flow, read) for read in maker.inputs)
+
+
+def _is_flags(flow: Flow, value: int) -> bool:
     number = flow.tape.values[value]
-    if value in flow.content or value in flow.learned or number.dim() < 2 or number.is_complex():
+    if number.dim() < 2 or number.is_complex() or not ((number == 0) | (number == 1)).all():
         return False
-    if not ((number == 0) | (number == 1)).all() or bool((number == number.reshape(-1)[0]).all()):
+    if bool((number == number.reshape(-1)[0]).all()):
         return False
-    names = flow.tape.leaves
-    return any(
-        flow.tape.values[source].dtype == torch.bool or "mask" in names.get(source, "")
-        for source in flow.tape.ancestors(value)
-    )
+    tape = flow.tape
+    for source in tape.ancestors(value):
+        maker = tape.maker(source)
+        of_triangle = maker is not None and maker.name in {"triu", "tril"}
+        if of_triangle or tape.values[source].dtype == torch.bool or "mask" in tape.leaves.get(source, ""):
+            return True
+    return False
 
 
 def _only(numbers: Tensor) -> float | None:

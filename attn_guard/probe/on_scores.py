@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.flow import SUM
-from attn_guard.probe.masks import is_flags
+from attn_guard.probe.masks import has_flags
 from attn_guard.probe.tape import Op
 
 _ADDING_PRODUCTS = frozenset({"addmm", "baddbmm"})
@@ -39,5 +39,5 @@ def added_flags(anatomy: Anatomy) -> Iterator[Op]:
     """The operations that add flags, 0 and 1, to the scores as if they were numbers."""
     for incoming, op in on_scores(anatomy):
         adds = op.name in SUM or op.name in _ADDING_PRODUCTS
-        if adds and any(is_flags(anatomy.trace.flow, other) for other in op.inputs if other != incoming):
+        if adds and any(has_flags(anatomy.trace.flow, other) for other in op.inputs if other != incoming):
             yield op

@@ -51,6 +51,8 @@ def _coordinates(
     else:
         places = torch.unravel_index(known, shape)
         axes = (*places[:features], *places[features + 1 :])
+    axes = tuple(axis for axis, size in zip(axes, leading, strict=True) if size > 1)
+    leading = [size for size in leading if size > 1]
     if len(axes) == 1 and leading[0] % batch == 0:
         time = leading[0] // batch
         axes = (axes[0] // time, axes[0] % time) if batch_first else (axes[0] // batch, axes[0] % batch)

@@ -134,6 +134,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._names = {
             id(tensor): f"parameter {name}" for name, tensor in module.named_parameters(remove_duplicate=False)
         }
+        self._names |= dict(_attributes(module))
         self._names |= {id(tensor): f"buffer {name}" for name, tensor in module.named_buffers(remove_duplicate=False)}
         self._names |= {key: f"input {name}" for key, name in input_names.items()}
         self._numbers: dict[int, int] = {}
@@ -292,6 +293,14 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     module=at.module,
                 )
             )
+
+
+def _attributes(module: nn.Module) -> Iterator[tuple[int, str]]:
+    """id and name of each tensor that a module keeps as a plain attribute."""
+    for path, child in module.named_modules():
+        for name, value in vars(child).items():
+            if isinstance(value, Tensor):
+                yield id(value), f"attribute {path}.{name}" if path else f"attribute {name}"
 
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]

@@ -77,9 +77,9 @@ class FusedCall:
 class Tape:
     """Values and operations of one run, in the order in which they were made.
 
-    ``leaves`` names the values that no operation made: parameters ("parameter q.weight"), inputs ("input x") and
-    constants
-    ("constant"). ``result`` is what the module returned, with tensors replaced by `Ref`. ``failure`` is the exception
+    ``leaves`` names the values that no operation made: parameters ("parameter q.weight"), inputs ("input x"),
+    plain attributes ("attribute mask") and constants ("constant"). ``result`` is what the module returned, with
+    tensors replaced by `Ref`. ``failure`` is the exception
     that ended the run early, and ``failed_op`` the operation that raised it, if it was one. ``fused`` are the calls of
     `F.scaled_dot_product_attention`, whose operations are on the tape like all others. ``draws_elsewhere`` says that
     the run drew random numbers of Python or numpy.

@@ -19,8 +19,8 @@ class DecoderAttention(nn.Module):
         q, k, v = self.in_proj(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         scores = q @ k.transpose(-2, -1) * self.head_dim**-0.5
         future = torch.ones(time, time, dtype=torch.bool, device=x.device).triu(1)
-        hidden = future & key_padding_mask[:, None, None, :]
-        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)  # <- ATN221
+        hidden = future & key_padding_mask[:, None, None, :]  # <- ATN221
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         context = scores.softmax(dim=-1) @ v
         return self.out_proj(context.transpose(1, 2).reshape(batch, time, d_model))
 

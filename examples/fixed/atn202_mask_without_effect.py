@@ -6,7 +6,7 @@ import attn_guard
 
 def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
     scores = torch.matmul(query, key.transpose(-2, -1)) * query.size(-1) ** -0.5
-    scores = scores.masked_fill(padding[:, None, None, :], float("-inf"))
+    scores = scores.masked_fill(padding[:, None, None, :], torch.finfo(scores.dtype).min)
     weights = torch.softmax(scores, dim=-1)
     return torch.matmul(weights, value)
 

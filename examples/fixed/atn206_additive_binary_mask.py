@@ -19,7 +19,7 @@ class EncoderAttention(nn.Module):
         batch, time, d_model = x.shape
         q, k, v = (w(x).view(batch, time, self.heads, -1).transpose(1, 2) for w in (self.w_q, self.w_k, self.w_v))
         scores = q @ k.transpose(-2, -1) * self.head_dim**-0.5
-        scores = scores.masked_fill(~keep[:, None, None, :], float("-inf"))
+        scores = scores.masked_fill(~keep[:, None, None, :], torch.finfo(scores.dtype).min)
         context = scores.softmax(dim=-1) @ v
         return self.w_o(context.transpose(1, 2).reshape(batch, time, d_model))
 

@@ -20,7 +20,7 @@ class EncoderAttention(nn.Module):
         batch, time, d_model = x.shape
         q, k, v = self.in_proj(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         scores = q @ k.transpose(-2, -1) * self.head_dim**-0.5
-        scores = scores.masked_fill(key_padding_mask[:, None, None, :], float("-inf"))
+        scores = scores.masked_fill(key_padding_mask[:, None, None, :], torch.finfo(scores.dtype).min)
         context = scores.softmax(dim=-1) @ v
         return self.out_proj(context.transpose(1, 2).reshape(batch, time, d_model))
 

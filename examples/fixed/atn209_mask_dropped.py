@@ -24,7 +24,7 @@ class SelfAttention(nn.Module):
         weights = None
         if need_weights:
             scores = q @ k.mT * q.shape[-1] ** -0.5
-            weights = scores.masked_fill(~keep, float("-inf")).softmax(dim=-1)
+            weights = scores.masked_fill(~keep, torch.finfo(scores.dtype).min).softmax(dim=-1)
             y = weights @ v
         else:
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=keep)

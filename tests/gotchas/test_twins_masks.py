@@ -131,3 +131,55 @@ class TestMaskWrongSource:
         with pytest.raises((RuntimeError, AssertionError)):
             build("broken", self.NAME)(self.SRC, self.TGT[:, :4])
         build("fixed", self.NAME)(self.SRC, self.TGT[:, :4])
+
+
+class TestMaskOverflow:
+    NAME = "atn204_mask_overflow"
+
+    def test_in_half_precision_the_broken_one_raises(self) -> None:
+        x = features().half()
+        with pytest.raises(RuntimeError, match="without overflow"):
+            build("broken", self.NAME)(x, PADDING)
+        assert build("fixed", self.NAME)(x, PADDING).isfinite().all()
+
+    def test_in_single_precision_they_agree(self) -> None:
+        broken, fixed = (build(kind, self.NAME).float() for kind in ("broken", "fixed"))
+        fixed.load_state_dict(broken.state_dict())
+        x = features()
+        right = PADDING[[0, 2]]  # no row without a key
+        torch.testing.assert_close(broken(x[:2], right), fixed(x[:2], right))
+
+
+class TestMaskMutated:
+    NAME = "atn210_mask_mutated"
+
+    @pytest.mark.parametrize(("kind", "kept"), [("broken", False), ("fixed", True)])
+    def test_the_mask_of_the_caller(self, kind: str, kept: bool) -> None:
+        mask = PADDING.clone()
+        build(kind, self.NAME)(features(), mask)
+        assert torch.equal(mask, PADDING) is kept
+
+    def test_a_second_layer_gets_another_mask_from_the_broken_one(self) -> None:
+        for kind, agrees in (("broken", False), ("fixed", True)):
+            module, x, mask = build(kind, self.NAME), features(), PADDING.clone()
+            first = module(x, mask)
+            assert torch.equal(first, module(x, mask)) is agrees
+
+
+class TestEmptyRow:
+    NAME = "atn211_empty_row"
+
+    @pytest.mark.parametrize(("kind", "finite"), [("broken", False), ("fixed", True)])
+    def test_left_padding_in_a_causal_layer(self, kind: str, finite: bool) -> None:
+        module, x = build(kind, self.NAME), features()
+        output = module(x, PADDING)
+        assert bool(output.isfinite().all()) is finite
+        assert output[~PADDING].isfinite().all()
+        assert bool(module(output, PADDING)[~PADDING].isfinite().all()) is finite
+
+    @pytest.mark.parametrize(("kind", "finite"), [("broken", False), ("fixed", True)])
+    def test_the_gradient_of_a_loss_over_real_tokens(self, kind: str, finite: bool) -> None:
+        module = build(kind, self.NAME)
+        with torch.enable_grad():
+            module(features(), PADDING)[~PADDING].sum().backward()
+        assert all(bool(p.grad.isfinite().all()) for p in module.parameters() if p.grad is not None) is finite

@@ -59,7 +59,7 @@ class Score:
 def report(style: ModuleType, fault: Fault | None = None) -> Report:
     """The report on a style as a user would ask for it: the module, a call, and the contract of its class.
 
-    Who wants to know about the weights asks for them.
+    Who wants to know about the weights asks for them, and who runs a module in float16 checks it in float16.
     """
     sizes = dict(fault.sizes) if fault else {}
     args, kwargs = style.inputs(**sizes)
@@ -67,4 +67,8 @@ def report(style: ModuleType, fault: Fault | None = None) -> Report:
         (args, kwargs), _ = padded_call(style, sizes)
     if fault and fault.code in ABOUT_WEIGHTS:
         kwargs = {**kwargs, **style.WEIGHTS}
-    return check(style.build(), args, kwargs, preview=True)
+    module = style.build()
+    if fault and fault.code == "ATN204" and fault.situation in ("", "half"):
+        module = module.half()
+        args = tuple(arg.half() if arg.is_floating_point() else arg for arg in args)
+    return check(module, args, kwargs, preview=True)

@@ -62,7 +62,10 @@ FAULTS = (
         "        attn = sim.masked_fill(future, -torch.finfo(sim.dtype).max).softmax(dim=-1)",
     ),
     Fault(
-        "ATN222", MASK, "sim = sim.masked_fill(~context_mask[:, None, : x.shape[1], None], -torch.finfo(sim.dtype).max)"
+        "ATN222",
+        MASK,
+        "sim = sim.masked_fill(~context_mask[:, None, : x.shape[1], None], -torch.finfo(sim.dtype).max)",
+        or_code="ATN213",
     ),
     Fault("ATN303", SPLIT, "return t.reshape(t.shape[0], self.heads, t.shape[1], -1)", blame=(HEADS,)),
     Fault(

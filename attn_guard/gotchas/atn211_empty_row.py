@@ -1,0 +1,56 @@
+"""A query whose every key is hidden, and whose row is NaN.
+
+What it does
+------------
+Finds masks that leave a query without any key and fill with -inf: a causal mask together with padding on the left, or a
+sample that is all padding.
+
+Why is this bad
+---------------
+The softmax of nothing but -inf is NaN. Zeroing it in the loss does not help: in the next layer the row is a value, and
+0 · NaN is NaN for every query; in the backward pass it is an input of each projection, and one such row makes the
+gradient of all parameters NaN. Where the NaN is cleaned after the softmax, the gradient stays NaN if -inf was *added*
+to the scores; it is finite after `masked_fill`, or where the scores are kept finite before the softmax.
+
+Left padding is a warning, since only padded tokens are hit at first, and so is a sample that is all padding, where the
+meaning of the mask is declared. NaN at real tokens, and a NaN gradient behind a clean output, are errors. Rows without
+any key inside torch's own layers are left alone.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.findings import Severity
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.probe.xray import XRay
+
+GOTCHA = Gotcha(
+    code="ATN211",
+    name="empty-row",
+    summary="a query whose every key is hidden gives NaN",
+    fix="fill once with torch.finfo(scores.dtype).min, or open such rows before the softmax and zero them after it",
+)
+
+
+def probe(xray: XRay) -> Iterator[Finding]:
+    for rows in xray.handed.empty_rows:
+        yield GOTCHA.at(
+            rows.location,
+            f"{rows.why}; its row is NaN",
+            severity=Severity.ERROR if rows.severe else Severity.WARNING,
+            expected="finite rows, and finite gradients",
+            found=rows.reach,
+        )
