@@ -12,7 +12,8 @@ The softmax of nothing but -inf is NaN. Zeroing it in the loss does not help: in
 gradient of all parameters NaN. Where the NaN is cleaned after the softmax, the gradient stays NaN if -inf was *added*
 to the scores; it is finite after `masked_fill`, or where the scores are kept finite before the softmax.
 
-Left padding is a warning, since only padded tokens are hit at first, and so is a sample that is all padding, where the
+Left padding is a warning, since only padded tokens are hit at first; a sample that is all padding is a remark, where
+the
 meaning of the mask is declared. NaN at real tokens, and a NaN gradient behind a clean output, are errors. Rows without
 any key inside torch's own layers are left alone.
 
@@ -50,7 +51,7 @@ def probe(xray: XRay) -> Iterator[Finding]:
         yield GOTCHA.at(
             rows.location,
             f"{rows.why}; its row is NaN",
-            severity=Severity.ERROR if rows.severe else Severity.WARNING,
+            severity=Severity.ERROR if rows.severe else Severity.INFO if rows.rare else Severity.WARNING,
             expected="finite rows, and finite gradients",
             found=rows.reach,
         )

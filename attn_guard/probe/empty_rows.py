@@ -7,7 +7,7 @@ padded token spreads to real ones in the next layer, and to all parameters in th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EmptyRows:
-    """Queries without any key whose weights are not numbers. ``why`` says which they are, ``reach`` what they spoil."""
+    """Queries without any key whose weights are not numbers. ``why`` says which they are, ``reach`` what they spoil.
+
+    ``severe`` says that real tokens or gradients are not numbers, ``rare`` that a whole sample has to be padding.
+    """
 
     location: Location
     why: str
     reach: str
     severe: bool
+    rare: bool = False
 
 
 def empty_rows(xray: XRay) -> Iterator[EmptyRows]:
@@ -88,7 +92,7 @@ def _with_empty_sample(delivery: Delivery) -> Iterator[EmptyRows]:
                 seen, anatomy, "a sample that is all padding has no key", results, keep, call.args, call.kwargs
             )
             if found is not None:
-                yield found
+                yield replace(found, rare=True)
             return
 
 
