@@ -42,7 +42,7 @@ GOTCHA = Gotcha(
     code="ATN211",
     name="empty-row",
     summary="a query whose every key is hidden gives NaN",
-    fix="fill once with torch.finfo(scores.dtype).min, or open such rows before the softmax and zero them after it",
+    fix="fill once with torch.finfo(scores.dtype).min, or open such rows and zero them after the softmax",
 )
 
 
