@@ -51,9 +51,14 @@ def decode(content: bytes) -> str:
     The declared encoding counts. Bytes that it cannot decode are read as latin-1, which can only change comments
     and strings.
     """
+    return content.decode(encoding_of(content)).removeprefix("\ufeff")
+
+
+def encoding_of(content: bytes) -> str:
+    """The encoding that `decode` reads the content of a file in."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        text = content.decode(encoding)
+        content.decode(encoding)
     except (SyntaxError, UnicodeDecodeError, LookupError):
-        text = content.decode("latin-1")
-    return text.removeprefix("\ufeff")
+        return "latin-1"
+    return encoding

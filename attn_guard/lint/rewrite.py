@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
-import io
 import os
 import tempfile
-import tokenize
 from collections.abc import Callable
 from pathlib import Path
 
 from attn_guard.errors import UsageError
-from attn_guard.lint.files import decode
+from attn_guard.lint.files import decode, encoding_of
 
 
 def rewrite(path: Path, edit: Callable[[str], str]) -> bool:
@@ -25,19 +22,8 @@ def rewrite(path: Path, edit: Callable[[str], str]) -> bool:
     changed = edit(text)
     if changed == text:
         return False
-    mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
-    _replace(path, mark + changed.encode(_encoding(content)))
+    _replace(path, changed.encode(encoding_of(content)))  # "utf-8-sig" writes the mark as well
     return True
-
-
-def _encoding(content: bytes) -> str:
-    """The encoding that `decode` reads the content in."""
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        content.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError, LookupError):
-        return "latin-1"
-    return "utf-8" if encoding == "utf-8-sig" else encoding
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from attn_guard.probe.calling import Call
+from attn_guard.probe.copies import each_changed
 from attn_guard.probe.deliveries import Delivery, forms, handed_over, heads, mask_arguments, masked_by
 from attn_guard.probe.shorten import cut
 
@@ -64,13 +64,7 @@ def _equal_sizes(xray: XRay) -> Iterator[XRay]:
 
 
 def _resized(call: Call, change: Callable[[Tensor], Tensor]) -> Call:
-    """The call with every tensor changed; what was one tensor stays one."""
-    done: dict[int, Tensor] = {}
-
-    def once(tensor: Tensor) -> Tensor:
-        return done.setdefault(id(tensor), change(tensor))
-
-    args, kwargs = tree_map_only(Tensor, once, (call.args, call.kwargs))
+    args, kwargs = each_changed((call.args, call.kwargs), change)
     return replace(call, args=args, kwargs=kwargs)
 
 

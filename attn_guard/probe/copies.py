@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+T = TypeVar("T")
 
 _SHARED = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, torch.device, nn.Module)
 
@@ -26,6 +30,19 @@ def copied(value: Any, done: dict[int, Any] | None = None) -> Any:
     if id(value) not in done:
         done[id(value)] = _copied(value, done)
     return done[id(value)]
+
+
+def each_changed(inputs: T, change: Callable[[Tensor], Tensor]) -> T:
+    """Inputs with every tensor changed, each once: what was one tensor stays one tensor."""
+    done: dict[int, Tensor] = {}
+
+    def once(tensor: Tensor) -> Tensor:
+        if id(tensor) not in done:
+            done[id(tensor)] = change(tensor)
+        return done[id(tensor)]
+
+    changed: T = tree_map_only(Tensor, once, inputs)
+    return changed
 
 
 def double(tensor: Tensor) -> Tensor:

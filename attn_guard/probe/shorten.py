@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
+
+from attn_guard.probe.copies import each_changed
 
 LONG = 24  # axes up to this size are left alone
 SHORT = (13, 11, 7)  # primes, so that lengths of different inputs do not coincide
@@ -29,9 +31,7 @@ def shortened(args: tuple[Any, ...], kwargs: Mapping[str, Any], least: int = 0) 
     if not sizes:
         return None
     lengths = {size: min(size, max(least, SHORT[min(position, len(SHORT) - 1)])) for position, size in enumerate(sizes)}
-    done = {id(tensor): cut(tensor, lengths) for tensor in tensors}
-    short_args, short_kwargs = tree_map_only(Tensor, lambda tensor: done[id(tensor)], (args, dict(kwargs)))
-    return short_args, short_kwargs
+    return each_changed((args, dict(kwargs)), lambda tensor: cut(tensor, lengths))
 
 
 def _times(tensor: Tensor) -> Iterator[int]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from attn_guard.probe.calling import Call
+from attn_guard.probe.copies import each_changed
 
 
 @dataclass(frozen=True, order=True)
@@ -45,8 +46,7 @@ def resized(call: Call, old: CallSizes, new: CallSizes) -> Call:
     if old.memory is not None and new.memory is not None:
         lengths[old.memory] = new.memory
     generator = torch.Generator().manual_seed(0)
-    done = {id(tensor): _resized(tensor, lengths, generator) for tensor in _tensors(call)}
-    args, kwargs = tree_map_only(Tensor, lambda tensor: done[id(tensor)], (call.args, call.kwargs))
+    args, kwargs = each_changed((call.args, call.kwargs), lambda tensor: _resized(tensor, lengths, generator))
     return replace(call, args=args, kwargs=kwargs, how=f"{call.how}, at {new}")
 
 
