@@ -52,7 +52,7 @@ GOTCHA = Gotcha(
     name="mask-polarity",
     summary="mask is upside down: it blocks what should be seen and keeps what should be hidden",
     fix="invert the mask: ~mask",
-    explains=("ATN212", "ATN214"),
+    explains=("ATN209", "ATN211", "ATN212", "ATN214", "ATN503"),
 )
 
 
@@ -71,6 +71,15 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 f"{run.name} works upside down: {_seen(run)}",
                 severity=Severity.ERROR if xray.promised(run.name) else Severity.WARNING,
                 expected=f"True in {run.name} marks keys {meant}" if run.meaning != "additive" else "-inf hides a key",
+                found="the opposite",
+            )
+    for delivery in xray.handed.over:
+        for arrival in delivery.contradictions if delivery.meaning is None else ():
+            yield GOTCHA.at(
+                arrival.op.location,
+                f"True in {delivery.name} {'hides' if arrival.hides_marked else 'keeps'} a key here only",
+                severity=Severity.WARNING,
+                expected=f"what True in {delivery.name} does in the other attention of the module",
                 found="the opposite",
             )
     for anatomy in xray.sites:

@@ -46,12 +46,11 @@ GOTCHA = Gotcha(
 
 def probe(xray: XRay) -> Iterator[Finding]:
     for delivery in xray.handed.over:
-        for arrival in delivery.arrivals:
-            if arrival.by_query and not any(other.by_key for other in delivery.arrivals):
-                yield GOTCHA.at(
-                    arrival.op.location,
-                    f"{delivery.name} blocks query rows, not key columns",
-                    severity=Severity.ERROR if xray.promised(delivery.name) else Severity.WARNING,
-                    expected="the score of a query and a key follows the mask at the key",
-                    found="it follows the mask at the query",
-                )
+        for arrival in delivery.on_rows:
+            yield GOTCHA.at(
+                arrival.op.location,
+                f"{delivery.name} blocks query rows, not key columns",
+                severity=Severity.ERROR if xray.promised(delivery.name) else Severity.WARNING,
+                expected="the score of a query and a key follows the mask at the key",
+                found="it follows the mask at the query",
+            )

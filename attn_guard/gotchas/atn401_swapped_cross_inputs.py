@@ -42,7 +42,7 @@ GOTCHA = Gotcha(
     name="swapped-cross-inputs",
     summary="queries come from the memory, keys and values from the stream that should read it",
     fix="queries from the decoder's stream, keys and values from the memory",
-    explains=("ATN212", "ATN214", "ATN402"),
+    explains=("ATN211", "ATN212", "ATN214", "ATN222", "ATN402"),
 )
 
 

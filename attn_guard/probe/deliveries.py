@@ -41,7 +41,8 @@ class Delivery:
     """A mask argument as it was handed over.
 
     ``allowed`` (batch, queries, keys) is True at keys that may be seen, ``keep`` (batch, keys) at real tokens (None
-    where the mask is one for all samples). ``meaning`` is what is promised of the argument, None where nothing is.
+    where the mask is one for all samples). ``stream`` is the input that the mask speaks of, ``main`` that of the
+    queries. ``meaning`` is what is promised of the argument, None where nothing is.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Delivery:
     axes: Axes
     allowed: Tensor
     stream: Stream
+    main: Stream | None
     seen: XRay
 
     @property
@@ -86,6 +88,21 @@ class Delivery:
         operands = (set(op.inputs) - {incoming} for anatomy in self.seen.sites for incoming, op in on_scores(anatomy))
         return any(not self.made.isdisjoint(others) for others in operands)
 
+    @property
+    def on_rows(self) -> Iterator[Arrival]:
+        """Where the mask has a say over queries only, in attention over the input that it speaks of."""
+        for arrival in self.arrivals:
+            others = (other for other in self.arrivals if other.anatomy is arrival.anatomy)
+            of_keys = arrival.anatomy.influence.is_self is not False or self.stream is not self.main
+            if of_keys and arrival.by_query and not any(other.by_key for other in others):
+                yield arrival
+
+    @property
+    def contradictions(self) -> Iterator[Arrival]:
+        """Where True does the opposite of what it does at the first place."""
+        known = [arrival for arrival in self.arrivals if arrival.hides_marked is not None and arrival.by_key]
+        yield from (arrival for arrival in known if arrival.hides_marked is not known[0].hides_marked)
+
     def joined_by_and(self, anatomy: Anatomy) -> Arrival | None:
         """The arrival at a site at which the mask has a say only over keys that a causal mask hides anyway."""
         later = anatomy.influence.later
@@ -95,6 +112,8 @@ class Delivery:
         follows = torch.stack([arrival.entries != NONE for arrival in own]).any(dim=0)
         if not follows.any() or follows.shape != later.shape or (follows & ~later).any():
             return None
+        if anatomy.blocked is not None and (anatomy.blocked.cpu() & ~later).any():
+            return None  # earlier keys are hidden some other way
         return next(arrival for arrival in own if (arrival.entries != NONE).any())
 
     @property
@@ -165,7 +184,7 @@ def handed_over(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stre
             seen = xray.again(xray.call.with_argument(xray.module, name, form.contiguous()))
             if seen.tape.failure is not None:
                 continue
-            found = Delivery(name, meaning, axes, allowed, stream, seen)
+            found = Delivery(name, meaning, axes, allowed, stream, xray.streams.main, seen)
             if meaning is not None:
                 return found
             if found.reaches_scores:

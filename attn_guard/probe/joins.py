@@ -65,9 +65,10 @@ def _loses_one(xray: XRay, anatomy: Anatomy, join: Op, applied: Op) -> bool:
     first, second, joined = cells
     if first is None or second is None or joined is None:
         return False
-    later = anatomy.influence.later
-    if xray.contract.causal is True and later is not None and later.any():
-        causal = [part for part in (first, second) if not (later & ~part).any()]
+    distance = anatomy.influence.distance
+    if xray.contract.causal is True and distance is not None and (distance > 0).any():
+        later, own = distance > 0, distance == 0
+        causal = [part for part in (first, second) if not (later & ~part).any() and not (part & own).any()]
         if len(causal) != 1:
             return False
         opened_on_purpose = causal[0].all(dim=-1, keepdim=True)  # a row without any key

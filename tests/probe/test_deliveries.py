@@ -295,3 +295,61 @@ def test_lengths_of_the_wrong_input(of: str, codes: list[str]) -> None:
     arguments = (features(2, 5), features(2, 7), torch.tensor([3, 5]), torch.tensor([7, 4]))
     report = attn_guard.check(seeded(Lengths, of), arguments, cross=True)
     assert [found.code for found in failing(report)] == codes, str(report)
+
+
+class TwoAttentions(nn.Module):
+    """One mask for two attentions; True hides in the first, and keeps in the second on request."""
+
+    def __init__(self, agree: bool) -> None:
+        super().__init__()
+        self.agree = agree
+        self.first, self.second = Parts(), Parts()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        for part, hides in ((self.first, True), (self.second, self.agree)):
+            q, k, v = part.heads(x)
+            scores = part.scores(q, k)
+            if mask is not None:
+                scores = scores.masked_fill((mask if hides else ~mask)[:, None, None], LOW)
+            x = x + part.merge(scores.softmax(-1) @ v)
+        return x
+
+
+@pytest.mark.parametrize(("agree", "codes"), [(True, []), (False, ["ATN205"])])
+def test_two_attentions_that_read_one_mask_in_opposite_ways(agree: bool, codes: list[str]) -> None:
+    found = failing(attn_guard.check(seeded(TwoAttentions, agree)))
+    assert [(one.code, one.severity) for one in found] == [(code, Severity.WARNING) for code in codes]
+
+
+@pytest.mark.parametrize(("wrong", "codes"), [(False, []), (True, ["ATN213"])])
+def test_rows_are_hidden_at_one_of_two_places(wrong: bool, codes: list[str]) -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = Parts(), Parts()
+
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+            for part, on_rows in ((self.first, False), (self.second, wrong)):
+                q, k, v = part.heads(x)
+                scores = part.scores(q, k)
+                if mask is not None:
+                    hidden = mask[:, None, :, None] if on_rows else mask[:, None, None]
+                    scores = scores.masked_fill(hidden, LOW)
+                x = x + part.merge(scores.softmax(-1) @ v)
+            return x
+
+    found = failing(attn_guard.check(seeded(Mixed), masks={"mask": "ignore"}))
+    assert [one.code for one in found] == codes
+
+
+def test_a_causal_mask_upside_down_is_no_wrong_join() -> None:
+    class Window(Parts):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.heads(x)
+            distance = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+            hidden = (distance < 0) | (distance >= 3)
+            return self.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=hidden))
+
+    report = attn_guard.check(seeded(Window), features(3, 7), causal=True)
+    assert "ATN221" not in report.codes
+    assert not report.ok
