@@ -19,10 +19,11 @@ from attn_guard import __version__
 from attn_guard.contract import MASK_MEANINGS
 from attn_guard.errors import UsageError
 from attn_guard.findings import Report
-from attn_guard.report import FORMATS
+from attn_guard.report import FORMATS, render
 from attn_guard.report.style import Style, counted, needs_ascii, wants_color
 
 if TYPE_CHECKING:
+    from attn_guard.baseline import Baseline
     from attn_guard.config import Config
 
 
@@ -84,6 +85,9 @@ def _add_lint(commands: Any) -> None:
         metavar="REASON",
         help="write a comment that silences it beside each finding that fails the run",
     )
+    lint.add_argument("--fix", action="store_true", help="mend what is certain to be meant otherwise")
+    lint.add_argument("--unsafe-fixes", action="store_true", help="with --fix or --diff: also what should be looked at")
+    lint.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
     lint.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found")
     lint.add_argument("--statistics", action="store_true", help="count the findings by code instead of showing them")
     lint.set_defaults(run=_lint)
@@ -155,16 +159,21 @@ def _mask(value: str) -> tuple[str, str]:
 
 def _lint(options: argparse.Namespace) -> int:
     config = _config(options)
+    options.content = sys.stdin.buffer.read() if options.paths == ["-"] else None
     report = config.apply(_read(options, config))
     file = options.baseline or (config.baseline and str(config.root / config.baseline))
     if options.write_baseline:
         return _accept(report, Path(file or BASELINE))
+    baseline = None
     if file:
         from attn_guard.baseline import Baseline
 
-        report = Baseline.read(Path(file)).apply(report)
+        baseline = Baseline.read(Path(file))
+        report = baseline.apply(report)
     if options.add_ignore is not None:
         return _add_ignores(report, options.add_ignore)
+    if options.fix or options.diff:
+        return _fix(options, config, report, baseline)
     if options.statistics:
         _print(_statistics(report))
     else:
@@ -180,11 +189,41 @@ def _read(options: argparse.Namespace, config: Config) -> Report:
     chosen: dict[str, Any] = {"select": config.select, "ignore": config.ignore, "preview": config.preview}
     if options.paths == ["-"]:
         path = options.stdin_filename or "<stdin>"
-        return Report(files=1) if config.excludes(Path(path)) else lint_source(sys.stdin.buffer.read(), path, **chosen)
+        return Report(files=1) if config.excludes(Path(path)) else lint_source(options.content, path, **chosen)
     paths = [Path(path) for path in options.paths] or [config.root / path for path in config.paths] or [Path()]
     if config.exclude:
         paths = [file for file in python_files(paths) if not config.excludes(file)]
     return lint_paths(paths, **chosen)
+
+
+def _fix(options: argparse.Namespace, config: Config, report: Report, baseline: Baseline | None) -> int:
+    """Makes the fixes, or shows what they would change; what cannot be mended is reported."""
+    from attn_guard.fixing import changes, left
+    from attn_guard.lint.run import lint_source
+
+    def judge(path: str, content: bytes) -> Report:
+        chosen: dict[str, Any] = {"select": config.select, "ignore": config.ignore, "preview": config.preview}
+        found = config.apply(lint_source(content, path, **chosen))
+        return baseline.apply(found) if baseline else found
+
+    made = list(changes(report, judge, with_unsafe=options.unsafe_fixes, given=options.content))
+    count = counted(sum(change.mended.fixed for change in made), "finding")
+    if options.diff:
+        for change in made:
+            _print(change.diff())
+        print(f"would fix {count}", file=sys.stderr)
+        return FOUND if made and not options.exit_zero else CLEAN
+    rest = left(report, made)
+    if options.content is None:
+        for change in made:
+            change.write()
+        _print_report(rest, options.output_format)
+    else:
+        sys.stdout.buffer.write(made[0].mended.content if made else options.content)
+        sys.stdout.flush()
+        print(render(rest, options.output_format, color=wants_color(sys.stderr)), file=sys.stderr)
+    print(f"fixed {count}", file=sys.stderr)
+    return CLEAN if options.exit_zero or rest.ok else FOUND
 
 
 def _add_ignores(report: Report, reason: str) -> int:
@@ -291,8 +330,6 @@ def _statistics(report: Report) -> str:
 
 
 def _print_report(report: Report, format: str) -> None:
-    from attn_guard.report import render
-
     _print(render(report, format, color=wants_color(sys.stdout)))
 
 

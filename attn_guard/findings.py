@@ -35,7 +35,8 @@ class Detector(StrEnum):
 class Location:
     """A place in a source file. Lines and columns count from 1; ``end_column`` is exclusive.
 
-    A place known only by its line has ``column`` 0. ``module`` is the path of the module inside the
+    A place known only by its line has ``column`` 0. In a notebook, lines count from the first of the ``cell``, and
+    cells from 1; elsewhere ``cell`` is 0. ``module`` is the path of the module inside the
     probed model ("h.0.attn"; "" for the model itself or for a place read from source).
     """
 
@@ -45,6 +46,7 @@ class Location:
     end_line: int = 0
     end_column: int = 0
     module: str = ""
+    cell: int = 0
 
     @property
     def installed(self) -> bool:
@@ -52,8 +54,28 @@ class Location:
         return "site-packages" in self.path
 
     def __str__(self) -> str:
-        place = f"{self.path}:{self.line}"
+        place = f"{self.path}:cell {self.cell}:{self.line}" if self.cell else f"{self.path}:{self.line}"
         return f"{place}:{self.column}" if self.column else place
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Puts ``text`` in the place of the characters of a span; where the span is empty, it is inserted there."""
+
+    location: Location
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """Edits of one file that mend a finding.
+
+    A ``safe`` fix is certain to be what was meant. Any other changes what the code computes in a way that its author
+    should look at, and is made on request only.
+    """
+
+    edits: tuple[Edit, ...]
+    safe: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +86,8 @@ class Finding:
     ``expected`` and ``found`` are the two numbers (or words) that disagree. ``related`` is a second
     place with a label, such as "normalised here". ``consequences`` are codes of faults that follow
     from this one. ``leak_map`` is an influence map, one row per output position and one column per
-    input position: 0 no influence, 1 allowed influence, 2 influence that must not be.
+    input position: 0 no influence, 1 allowed influence, 2 influence that must not be. ``fix`` is what ``--fix`` would
+    change in the source, None where that is not certain.
     """
 
     code: str
@@ -81,6 +104,7 @@ class Finding:
     consequences: tuple[str, ...] = ()
     reproduce: str = ""
     leak_map: tuple[tuple[int, ...], ...] = ()
+    fix: Fix | None = None
 
     @property
     def fails(self) -> bool:
@@ -88,9 +112,9 @@ class Finding:
         return self.severity is not Severity.INFO
 
     @property
-    def sort_key(self) -> tuple[str, int, int, str]:
+    def sort_key(self) -> tuple[str, int, int, int, str]:
         place = self.location
-        return (place.path, place.line, place.column, self.code)
+        return (place.path, place.cell, place.line, place.column, self.code)
 
 
 @dataclass(frozen=True)

@@ -10,22 +10,27 @@ A gotcha file has a docstring (its documentation page), a constant ``GOTCHA`` an
 ``probe(xray)``
     what only a run can show (`attn_guard.probe.xray.XRay`).
 
-Each yields `Finding`s, made with ``GOTCHA.at(...)``. Adding a gotcha is adding such a file, and its broken and
+and may have
+
+``fix(blamed)``
+    how the source that a finding blames (`attn_guard.lint.fixes.Blamed`) is mended, where that is certain.
+
+The checks yield `Finding`s, made with ``GOTCHA.at(...)``. Adding a gotcha is adding such a file, and its broken and
 fixed twin in ``examples/``; `attn_guard.gotchas.registry` finds it and refuses one that is incomplete. A twin has a
 function ``build()`` that gives its module and, where the call matters, ``inputs()`` that gives its (args, kwargs).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from attn_guard.findings import Detector, Finding, Location, Severity
+from attn_guard.findings import Detector, Finding, Fix, Location, Severity
 
 if TYPE_CHECKING:
     from attn_guard.anatomy import Step
 
-__all__ = ["Gotcha"]
+__all__ = ["Gotcha", "unsafe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +89,8 @@ class Gotcha:
 
 def _location(place: Step | Location) -> Location:
     return place if isinstance(place, Location) else place.location
+
+
+def unsafe(fix: Fix | None) -> Fix | None:
+    """The same fix, to be made on request only."""
+    return replace(fix, safe=False) if fix else None

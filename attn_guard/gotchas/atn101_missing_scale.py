@@ -29,11 +29,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
     from attn_guard.anatomy import Site
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
 
 GOTCHA = Gotcha(
     code="ATN101",
@@ -53,3 +54,8 @@ def check(site: Site) -> Iterator[Finding]:
             found="1" if site.sizes else "no scale",
             related=(site.softmax, "softmax over the unscaled scores"),
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Unsafe: the missing factor may have been folded into the weights of the query."""
+    return unsafe(blamed.times(f"{blamed.width} ** -0.5" if blamed.width else ""))

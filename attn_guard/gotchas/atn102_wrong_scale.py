@@ -32,10 +32,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isclose
+from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Factor, Site, Size, Step, StepKind
-from attn_guard.findings import Finding, Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.findings import Finding, Fix, Severity
+from attn_guard.gotchas import Gotcha, unsafe
+
+if TYPE_CHECKING:
+    from attn_guard.lint.fixes import Blamed
 
 GOTCHA = Gotcha(
     code="ATN102",
@@ -100,3 +104,12 @@ def _blamed(scale: Factor, site: Site) -> Step:
     found = next(iter(same or steps), None) or site.scores or site.softmax
     assert found is not None, "a site with a scale has a step"
     return found
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The factor beside the product of query and key. Unsafe: another scale may be meant."""
+    if blamed.sides is None:
+        return None
+    product, sign, factor = blamed.sides
+    width = blamed.width_of(product)
+    return unsafe(blamed.replacing(factor, f"{width} ** {0.5 if sign == '/' else -0.5}")) if width else None

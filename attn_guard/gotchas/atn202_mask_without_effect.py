@@ -31,10 +31,11 @@ from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Site, Stage, Step, StepKind
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -101,3 +102,12 @@ def _without_effect(site: Site, mask: Step) -> Finding:
 
 def _below(step: Step, other: Step) -> bool:
     return step.location.path == other.location.path and step.location.line > other.location.line
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Keeps the result. Unsafe: where the statement has never had an effect, nobody knows what it would do."""
+    masked = blamed.argument(0, "input")
+    has_effect_there = blamed.finding.fails and not blamed.finding.related
+    if not has_effect_there or blamed.called != "masked_fill" or masked is None or not masked.is_name:
+        return None
+    return unsafe(blamed.assigned_to(masked.text))

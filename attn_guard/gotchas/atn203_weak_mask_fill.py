@@ -38,7 +38,8 @@ from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.probe.fills import WeakFill
     from attn_guard.probe.xray import XRay
 
@@ -107,3 +108,16 @@ def _uncovered(weak: WeakFill) -> Finding:
         expected="-inf",
         found=f"{weak.fill:.4g}",
     )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The number that blocked scores are filled with; a number that is added or multiplied can be no infinity."""
+    candidates = [blamed.assigned_value()]
+    if blamed.called in ("masked_fill", "masked_fill_"):
+        candidates = [blamed.argument(2, "value")]
+    elif blamed.called == "where":
+        candidates = [blamed.argument(1, "input"), blamed.argument(2, "other")]
+    numbers = [part for part in candidates if part and part.is_number]
+    if len(numbers) != 1 or not blamed.finding.fails:
+        return None
+    return blamed.replacing(numbers[0], 'float("-inf")')

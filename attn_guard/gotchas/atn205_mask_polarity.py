@@ -38,10 +38,11 @@ from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Step, StepKind
 from attn_guard.findings import Location, Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.anatomist import Anatomy
     from attn_guard.probe.padding import PaddedRun
@@ -104,3 +105,17 @@ def _where(anatomies: Sequence[Anatomy]) -> Step | Location:
             return masks[0]
     softmax = anatomies[0].site.softmax if anatomies else None
     return softmax or Location("<probe>", 0)
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The only mask of the call, inverted. Unsafe: it may be its name that is wrong."""
+    places = {"masked_fill": (1, "mask"), "masked_fill_": (1, "mask"), "scaled_dot_product_attention": (3, "attn_mask")}
+    if blamed.called in places:
+        mask = blamed.argument(*places[blamed.called])
+    else:
+        masks = [
+            blamed.argument(99, name) for name in ("key_padding_mask", "src_key_padding_mask", "attn_mask", "mask")
+        ]
+        given = [mask for mask in masks if mask is not None]
+        mask = given[0] if len(given) == 1 else None
+    return unsafe(blamed.replacing(mask, mask.inverted)) if mask else None

@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -64,3 +65,7 @@ def probe(xray: XRay) -> Iterator[Finding]:
         expected="a view of contiguous memory",
         found=f"shape {tuple(viewed.shape)} with strides {viewed.stride()}",
     )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    return blamed.renamed("reshape") if blamed.called == "view" else None

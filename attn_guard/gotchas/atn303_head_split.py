@@ -31,10 +31,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Site, StepKind
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
 
 GOTCHA = Gotcha(
     code="ATN303",
@@ -49,3 +50,17 @@ def check(site: Site) -> Iterator[Finding]:
     scrambling = [step for step in site.find(StepKind.SPLIT) if step.scrambles]
     for step in {step.location: step for step in scrambling}.values():
         yield GOTCHA.at(step, notes=(step.scrambles,), consequences=("ATN212", "ATN214"))
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """(batch, heads, time, head_dim) becomes (batch, time, heads, head_dim), transposed. Unsafe: sizes go by place."""
+    heads, time, rest = blamed.argument(2), blamed.argument(3), blamed.argument(5)
+    if blamed.called not in ("view", "reshape") or not (heads and time and blamed.argument(4)) or rest:
+        return None
+    return unsafe(
+        blamed.all(
+            blamed.replacing(heads, time.text),
+            blamed.replacing(time, heads.text),
+            blamed.followed_by(".transpose(1, 2)"),
+        )
+    )

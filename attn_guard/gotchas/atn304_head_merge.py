@@ -32,10 +32,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Site, StepKind
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
 
 GOTCHA = Gotcha(
     code="ATN304",
@@ -50,3 +51,11 @@ def check(site: Site) -> Iterator[Finding]:
     scrambling = [step for step in site.find(StepKind.MERGE) if step.scrambles]
     for step in {step.location: step for step in scrambling}.values():
         yield GOTCHA.at(step, notes=(step.scrambles,), consequences=("ATN212", "ATN214"))
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Moves the heads behind the positions first. Unsafe: the axes are taken to be (batch, heads, time, head_dim)."""
+    moved = blamed.after_receiver(".transpose(1, 2)")
+    if blamed.called == "view":
+        moved = blamed.all(moved, blamed.renamed("reshape"))
+    return unsafe(moved) if blamed.called in ("view", "reshape") else None

@@ -14,12 +14,13 @@ from typing import Any
 
 import attn_guard.gotchas as package
 from attn_guard.errors import UsageError
-from attn_guard.findings import Detector, Finding
+from attn_guard.findings import Detector, Finding, Fix
 from attn_guard.gotchas import Gotcha
 
 SECTIONS = ("What it does", "Why is this bad", "Example", "Use instead")
 
 Check = Callable[[Any], Iterable[Finding]]
+MakeFix = Callable[[Any], Fix | None]
 
 
 class IncompleteGotcha(Exception):
@@ -37,6 +38,7 @@ class Entry:
     check: Check | None
     lint: Check | None
     probe: Check | None
+    fix: MakeFix | None = None
 
     @property
     def detectors(self) -> tuple[Detector, ...]:
@@ -83,7 +85,7 @@ def read(module: ModuleType, twins: Path) -> Entry:
     for twin in (broken, fixed):
         if not twin.is_file():
             raise IncompleteGotcha(f"{name}: the twin example {twin.parent.name}/{twin.name} is missing")
-    return Entry(gotcha, page, broken, fixed, **checks)
+    return Entry(gotcha, page, broken, fixed, **checks, fix=getattr(module, "fix", None))
 
 
 @cache

@@ -88,6 +88,27 @@ class Region:
             place.end.column + 1,
         )
 
+    def expression_at(self, place: Location) -> cst.BaseExpression | None:
+        """The outermost expression that stands exactly at a place."""
+        found = None
+        for node in self._positions:  # a node comes after its children
+            if isinstance(node, cst.BaseExpression) and self.location(node) == place:
+                found = node
+        return found
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """The node that a node of this region's tree is a part of."""
+        return self._parents.get(node)
+
+    @cached_property
+    def _parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
+        waiting: list[cst.CSTNode] = [self._module] if self._module else []
+        found: dict[cst.CSTNode, cst.CSTNode] = {}
+        for node in waiting:
+            found.update(dict.fromkeys(node.children, node))
+            waiting.extend(node.children)
+        return found
+
 
 @dataclass(eq=False)
 class Class:
@@ -125,6 +146,11 @@ class Source:
     def line_at(self, offset: int) -> int:
         """Number of the line that holds a character, from 1."""
         return bisect_right(self._line_starts, offset)
+
+    def between(self, place: Location) -> str:
+        """The text of a span."""
+        first, last = (self._line_starts[line - 1] for line in (place.line, place.end_line))
+        return self.text[first + place.column - 1 : last + place.end_column - 1]
 
     @property
     def regions(self) -> Iterator[Region]:

@@ -22,11 +22,12 @@ def rewrite(path: Path, edit: Callable[[str], str]) -> bool:
     changed = edit(text)
     if changed == text:
         return False
-    _replace(path, changed.encode(encoding_of(content)))  # "utf-8-sig" writes the mark as well
+    replace_file(path, changed.encode(encoding_of(content)))  # "utf-8-sig" writes the mark as well
     return True
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
+    """Gives a file another content, in one step. Raises `UsageError` where it cannot be written."""
     target = path.resolve()  # a link stays a link
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

@@ -16,6 +16,7 @@ from attn_guard.gotchas.registry import Entry
 from attn_guard.lint.comments import comment_findings
 from attn_guard.lint.decorators import decorator_calls
 from attn_guard.lint.files import decode, python_files
+from attn_guard.lint.fixes import with_fix
 from attn_guard.lint.parsing import parse
 from attn_guard.lint.plan import SYNTAX_ERROR, Plan
 from attn_guard.lint.prefilter import may_matter
@@ -88,8 +89,9 @@ def _judge(source: Source, reading: Reading, plan: Plan) -> Report:
     comments = Suppressions.of(source.text)
     allowed = list(_allowed(source)) if ordered and "allow(" in source.text else []
     silenced = [f for f in ordered if comments.silences(f.code, f.location.line) or any(a.holds(f) for a in allowed)]
+    made = {entry.gotcha.code: entry.fix for entry in plan.entries}
     report = Report(
-        findings=tuple(f for f in ordered if f not in silenced),
+        findings=tuple(with_fix(f, made.get(f.code), source) for f in ordered if f not in silenced),
         sites=reading.sites,
         files=1,
         regions=sum(region.is_parsed for region in source.regions),

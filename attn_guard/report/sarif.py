@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attn_guard import __version__
-from attn_guard.findings import Finding, Location, Report, Severity
+from attn_guard.findings import Edit, Finding, Fix, Location, Report, Severity
 from attn_guard.fingerprint import fingerprints, relative
 from attn_guard.report.rules import Rule, rule_of
 
@@ -54,9 +54,27 @@ def _result(found: Finding, rule: int, fingerprint: str, *, suppressed: bool) ->
     related = [_location(place, label, number) for number, (place, label) in enumerate(found.related, start=1)]
     if related:
         result["relatedLocations"] = related
+    if found.fix is not None:
+        result["fixes"] = [_fix(found.fix, found.help)]
     if suppressed:
         result["suppressions"] = [{"kind": "inSource"}]
     return result
+
+
+def _fix(fix: Fix, help: str) -> dict[str, Any]:
+    paths = dict.fromkeys(edit.location.path for edit in fix.edits)
+    changes = [
+        {
+            "artifactLocation": {"uri": _uri(path)},
+            "replacements": [_replacement(edit) for edit in fix.edits if edit.location.path == path],
+        }
+        for path in paths
+    ]
+    return {"description": {"text": help}, "artifactChanges": changes}
+
+
+def _replacement(edit: Edit) -> dict[str, Any]:
+    return {"deletedRegion": _region(edit.location), "insertedContent": {"text": edit.text}}
 
 
 def _message(found: Finding) -> str:

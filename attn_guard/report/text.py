@@ -18,7 +18,7 @@ def render(report: Report, *, color: bool = False, ascii: bool | None = None) ->
     parts += [finding(found, style) for found in report.findings]
     if not report.files:  # a probe report
         parts += ["\n".join(lines) for lines in (_sites(report, style), _assumptions(report)) if lines]
-    return "\n\n".join([*parts, closing(report, style)])
+    return "\n\n".join([*parts, "\n".join((closing(report, style), *fixable(report)))])
 
 
 def finding(found: Finding, style: Style) -> str:
@@ -28,7 +28,7 @@ def finding(found: Finding, style: Style) -> str:
 
 def _finding(found: Finding, style: Style) -> Iterator[str]:
     head = style.severity(f"{found.severity}[{found.code}]", found.severity)
-    yield f"{head} {style.paint(found.name, 'bold')}: {found.message}"
+    yield f"{head} {style.paint(found.name, 'bold')}: {found.message}{fix_mark(found)}"
     marks = [Mark(found.location, primary=True)]
     marks += [Mark(place, label) for place, label in found.related if place != found.location]
     yield from excerpts(marks, style)
@@ -95,6 +95,21 @@ def closing(report: Report, style: Style) -> str:
     verdict = ", ".join(counts) or clean
     color = "red" if Severity.ERROR in severities else "yellow" if Severity.WARNING in severities else "green"
     return f"{style.paint(verdict, 'bold', color)}{_scope(report)}{silenced}"
+
+
+def fix_mark(found: Finding) -> str:
+    """Says of a finding that ``--fix`` mends it."""
+    return " [*]" if found.fix and found.fix.safe else ""
+
+
+def fixable(report: Report) -> Iterator[str]:
+    """What the options that mend can do, where there is something to mend."""
+    fixes = [found.fix for found in report.findings if found.fix]
+    safe = sum(fix.safe for fix in fixes)
+    if safe:
+        yield f"[*] {safe} fixable with --fix"
+    if len(fixes) > safe:
+        yield f"{len(fixes) - safe} {'more ' if safe else ''}fixable with --fix --unsafe-fixes"
 
 
 def _scope(report: Report) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from attn_guard.findings import Detector, Location, Report, Severity
+from attn_guard.findings import Detector, Edit, Fix, Location, Report, Severity
 from tests.report.reports import finding, site
 
 
@@ -39,12 +39,28 @@ def test_a_finding_keeps_every_field() -> None:
             "name": "mask-after-softmax",
             "severity": "error",
             "message": "mask applied after the softmax",
-            "location": {"path": "a.py", "line": 5, "column": 15, "end_line": 5, "end_column": 45, "module": ""},
+            "location": {
+                "path": "a.py",
+                "line": 5,
+                "column": 15,
+                "end_line": 5,
+                "end_column": 45,
+                "module": "",
+                "cell": 0,
+            },
             "help": "fill the scores with -inf",
             "detector": "probe",
             "related": [
                 {
-                    "location": {"path": "b.py", "line": 3, "column": 1, "end_line": 3, "end_column": 9, "module": ""},
+                    "location": {
+                        "path": "b.py",
+                        "line": 3,
+                        "column": 1,
+                        "end_line": 3,
+                        "end_column": 9,
+                        "module": "",
+                        "cell": 0,
+                    },
                     "label": "normalised here",
                 }
             ],
@@ -54,6 +70,7 @@ def test_a_finding_keeps_every_field() -> None:
             "consequences": ["ATN214"],
             "reproduce": "",
             "leak_map": [[1, 2], [1, 1]],
+            "fix": None,
         }
     ]
 
@@ -74,3 +91,10 @@ def test_findings_are_counted_by_severity() -> None:
     found = [finding(severity=severity) for severity in (Severity.ERROR, Severity.ERROR, Severity.INFO)]
     counts = document(Report(findings=tuple(found), suppressed=(finding(),)))["counts"]
     assert (counts["error"], counts["warning"], counts["info"], counts["suppressed"]) == (2, 0, 1, 1)
+
+
+def test_a_fix_is_its_edits() -> None:
+    edit = Edit(Location("a.py", 5, 15, 5, 18), "new")
+    (found,) = document(Report(findings=(finding("a.py", fix=Fix((edit,), safe=False)),)))["findings"]
+    place = {"path": "a.py", "line": 5, "column": 15, "end_line": 5, "end_column": 18, "module": "", "cell": 0}
+    assert found["fix"] == {"edits": [{"location": place, "text": "new"}], "safe": False}

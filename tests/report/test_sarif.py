@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attn_guard.findings import Detector, Location, Report, Severity
+from attn_guard.findings import Detector, Edit, Fix, Location, Report, Severity
 from attn_guard.lint.run import lint_paths
 from attn_guard.report import render
 from tests.gotchas.twins import EXAMPLES
@@ -48,6 +48,25 @@ def test_a_result_has_rule_level_message_and_place(model: Path) -> None:
         }
     ]
     assert result["properties"] == {"detector": "lint"}
+
+
+def test_a_fix_is_a_change_of_the_file(model: Path) -> None:
+    edits = (Edit(Location(str(model), 5, 15, 5, 22), "scores"), Edit(Location(str(model), 6, 5, 6, 5), "# "))
+    (result,) = run(Report(findings=(finding(str(model), fix=Fix(edits)),)))["results"]
+    (fix,) = result["fixes"]
+    assert fix["description"] == {"text": "fill the scores with -inf"}
+    (change,) = fix["artifactChanges"]
+    assert change["artifactLocation"] == {"uri": "my%20model.py"}
+    assert change["replacements"] == [
+        {
+            "deletedRegion": {"startLine": 5, "startColumn": 15, "endLine": 5, "endColumn": 22},
+            "insertedContent": {"text": "scores"},
+        },
+        {
+            "deletedRegion": {"startLine": 6, "startColumn": 5, "endLine": 6, "endColumn": 5},
+            "insertedContent": {"text": "# "},
+        },
+    ]
 
 
 def test_rules_are_described_once_and_pointed_at(model: Path) -> None:

@@ -1,0 +1,193 @@
+"""What ``--fix`` makes of the broken twins and of other styles: read again it is clean, and run it is right."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+import attn_guard
+from attn_guard.findings import Detector, Report
+from attn_guard.gotchas.registry import Entry, entries
+from attn_guard.lint.mend import Mended, mend
+from attn_guard.lint.run import lint_source
+from tests.lint.sources import attention, forward
+
+FIXABLE = [entry for entry in entries().values() if entry.fix and Detector.LINT in entry.detectors]
+PROBED = [entry for entry in FIXABLE if Detector.PROBE in entry.detectors]
+
+
+def judge(content: bytes) -> Report:
+    return lint_source(content, "model.py", preview=True)
+
+
+def mended(source: str | bytes, *, with_unsafe: bool = True) -> Mended:
+    return mend(source.encode() if isinstance(source, str) else source, judge, with_unsafe=with_unsafe)
+
+
+def checked(file: Path, code: str) -> Report:
+    twin = runpy.run_path(str(file))
+    args, kwargs = twin["inputs"]() if "inputs" in twin else (None, None)
+    return attn_guard.check(twin["build"]().eval(), args, kwargs, select=["ALL", code], preview=True)
+
+
+@pytest.mark.parametrize("entry", FIXABLE, ids=lambda entry: entry.gotcha.code)
+def test_the_mended_twin_is_clean_and_changed_in_the_marked_lines_only(entry: Entry) -> None:
+    source = entry.broken.read_text(encoding="utf-8")
+    result = mended(source)
+    assert result.fixed >= 1
+    assert result.report.findings == ()
+    before, after = source.splitlines(), result.content.decode().splitlines()
+    assert len(before) == len(after)
+    changed = [old for old, new in zip(before, after, strict=True) if old != new]
+    blamed = {before[found.location.line - 1] for found in judge(source.encode())}
+    assert set(changed) == blamed
+    assert all(old.partition("#")[2] == new.partition("#")[2] for old, new in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("entry", PROBED, ids=lambda entry: entry.gotcha.code)
+def test_the_probe_finds_fault_with_the_broken_twin_and_none_with_the_mended_one(entry: Entry, tmp_path: Path) -> None:
+    file = tmp_path / entry.broken.name
+    file.write_bytes(mended(entry.broken.read_bytes()).content)
+    assert entry.gotcha.code in checked(entry.broken, entry.gotcha.code).codes
+    report = checked(file, entry.gotcha.code)
+    assert list(report) == [], str(report)
+    assert report.sites
+
+
+STYLES: list[tuple[str, str, str]] = [
+    ("ATN101", "q @ k.mT", "q @ k.mT * q.shape[-1] ** -0.5"),
+    ("ATN101", "torch.matmul(q, k.mT)", "torch.matmul(q, k.mT) * q.shape[-1] ** -0.5"),
+    ("ATN101", "torch.matmul(q, k.mT).float()", "(torch.matmul(q, k.mT) * q.shape[-1] ** -0.5).float()"),
+    ("ATN101", "(q @ k.mT).float()", "(q @ k.mT * q.shape[-1] ** -0.5).float()"),
+    (
+        "ATN101",
+        "torch.einsum('bhqd,bhkd->bhqk', q, k)",
+        "torch.einsum('bhqd,bhkd->bhqk', q, k) * q.shape[-1] ** -0.5",
+    ),
+    ("ATN102", "q @ k.mT / math.sqrt(self.d_model)", "q @ k.mT / q.shape[-1] ** 0.5"),
+    ("ATN102", "(q @ k.mT) * self.d_model ** -0.5", "(q @ k.mT) * q.shape[-1] ** -0.5"),
+]
+
+
+@pytest.mark.parametrize(("code", "before", "after"), STYLES)
+def test_scales_are_mended_on_request_in_the_style_of_the_line(code: str, before: str, after: str) -> None:
+    source = attention(before)
+    assert [found.code for found in judge(source.encode())] == [code]
+    assert mended(source, with_unsafe=False).content.decode() == source
+    assert mended(source).content.decode() == attention(after)
+
+
+MASKS: list[tuple[str, str, str]] = [
+    ("ATN203", "scores = scores.masked_fill(mask == 0, 1e-9)", "scores = scores.masked_fill(mask == 0, float('-inf'))"),
+    ("ATN203", "scores.masked_fill_(mask == 0, value=-10)", "scores.masked_fill_(mask == 0, value=float('-inf'))"),
+    (
+        "ATN203",
+        "scores = torch.where(mask == 0, -5.0, scores)",
+        "scores = torch.where(mask == 0, float('-inf'), scores)",
+    ),
+    ("ATN203", "scores[mask == 0] = 0", "scores[mask == 0] = float('-inf')"),
+]
+
+
+@pytest.mark.parametrize(("code", "before", "after"), MASKS)
+def test_weak_fills_are_mended_at_once(code: str, before: str, after: str) -> None:
+    source = attention(then=before)
+    assert [found.code for found in judge(source.encode())] == [code]
+    result = mended(source, with_unsafe=False)
+    assert result.content.decode() == attention(then=after.replace("'", '"'))
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "scores = scores + (1 - mask) * -10",  # minus infinity times zero is not a number
+        "scores = scores.masked_fill(mask == 0, self.fill_value)",
+        "scores.masked_fill(mask == 0, -1e9)\nscores = scores.masked_fill(mask == 0, -1e9)",  # dead code beside a mask
+    ],
+)
+def test_what_is_not_certain_is_left(then: str) -> None:
+    source = attention(then=then)
+    assert mended(source).content.decode() == source
+
+
+def test_a_dropped_mask_is_never_made_to_work_without_a_request() -> None:
+    source = attention(then="scores.masked_fill(mask == 0, -1e9)")
+    assert mended(source, with_unsafe=False).content.decode() == source
+    kept = attention(then="scores = scores.masked_fill(mask == 0, -1e9)")
+    assert mended(source).content.decode() == kept
+
+
+def test_a_silenced_finding_is_not_mended() -> None:
+    source = attention(then="scores = scores.masked_fill(mask == 0, 0)  # attn-guard: ignore[ATN203] meant")
+    assert mended(source).content.decode() == source
+
+
+def test_several_fixes_in_one_file_are_all_made() -> None:
+    source = attention("q @ k.mT", then="scores = scores.masked_fill(mask == 0, 0)")
+    result = mended(source)
+    assert result.fixed == 2
+    assert result.report.findings == ()
+
+
+VIEW = forward(
+    "context = F.softmax(q @ k.mT * self.scale, dim=-1) @ v\n"
+    "context = context.transpose(1, 2)  # heads last: é\n"
+    "return self.o(context.view(\n\tb,  # batch\n\tt,\n\t-1))\n"
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        VIEW.encode(),
+        VIEW.encode("utf-8-sig"),
+        VIEW.replace("\n", "\r\n").encode(),
+        ("# -*- coding: latin-1 -*-\n" + VIEW).encode("latin-1"),
+        VIEW.encode("latin-1"),
+        VIEW.replace("    ", "\t").encode(),
+        VIEW.rstrip("\n").encode(),
+    ],
+    ids=["plain", "mark", "windows", "latin-1", "undeclared", "tabs", "no line end"],
+)
+def test_everything_but_the_span_stays_byte_by_byte(content: bytes) -> None:
+    assert mended(content).content == content.replace(b"context.view(", b"context.reshape(")
+
+
+def test_a_fix_that_mends_nothing_is_not_made() -> None:
+    source = attention("q @ k.mT").encode()
+    found = judge(source)
+    assert found.findings
+    assert mend(source, lambda content: found, with_unsafe=True).content == source
+
+
+def test_a_fix_that_would_break_the_syntax_is_not_made() -> None:
+    from dataclasses import replace
+
+    from attn_guard.findings import Edit, Fix
+
+    source = attention("q @ k.mT").encode()
+
+    def breaking(content: bytes) -> Report:
+        report = judge(content)
+        broken = [replace(f, fix=Fix((Edit(replace(f.location, end_column=f.location.column), ")"),))) for f in report]
+        return replace(report, findings=tuple(broken))
+
+    assert mend(source, breaking).content == source
+
+
+def test_mended_text_is_not_mended_again() -> None:
+    for entry in FIXABLE:
+        once = mended(entry.broken.read_bytes()).content
+        assert mended(once).content == once
+
+
+def test_a_fix_says_where_it_edits() -> None:
+    source = attention("q @ k.mT")
+    (found,) = judge(source.encode())
+    assert found.fix is not None
+    (edit,) = found.fix.edits
+    assert edit.location.path == "model.py"
+    assert edit.location.line == found.location.line
+    assert (edit.location.column, edit.location.end_column) == (found.location.end_column,) * 2
