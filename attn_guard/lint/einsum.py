@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
 from attn_guard.lint import arithmetic, layout
+from attn_guard.lint.moved_axes import joined_axis
 from attn_guard.lint.place import Call
 from attn_guard.lint.values import UNKNOWN, Atom, Axes, Role, Scalar, Sequence, Tensor, Text, Value
 
@@ -110,16 +111,13 @@ def _sizes(call: Call, value: Tensor, source: list[list[str]]) -> dict[str, Scal
                 inverse = sizes[name].to_power(-1.0) if name in sizes else None
                 rest = rest.times(inverse) if inverse else rest
             sizes[missing[0]] = rest
+        elif len(group) == 1 == len(missing) and missing[0].isidentifier():
+            sizes[missing[0]] = Scalar(powers=((Atom(missing[0]), 1.0),))
     return sizes
 
 
 def _size(group: list[str], sizes: dict[str, Scalar]) -> Scalar | None:
-    product = Scalar()
-    for name in group:
-        if name not in sizes:
-            return None
-        product = product.times(sizes[name])
-    return product
+    return joined_axis(tuple(sizes.get(name, Scalar(float(name)) if name.isdigit() else None) for name in group))
 
 
 def _is_heads(size: Scalar | None, name: str) -> bool:

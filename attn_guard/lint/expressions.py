@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from attn_guard.lint import arithmetic, calls, layout, names, ops
+from attn_guard.lint import arithmetic, calls, layout, names, ops, reshaping
 from attn_guard.lint.layers import item_of
 from attn_guard.lint.place import Call, Place, integer
 from attn_guard.lint.values import (
@@ -172,7 +172,7 @@ def attribute(frame: Frame, owner: Value, name: str) -> Value:
     if name == "shape":
         return Shape(owner)
     if name in ("T", "mT", "mH") and isinstance(owner, Tensor):
-        return ops.transpose_last(Call(frame.place(cst.Name(name)), (owner,)))
+        return reshaping.transpose_last(Call(frame.place(cst.Name(name)), (owner,)))
     if name == "data":
         return owner
     if isinstance(owner, Unknown) and owner.name == "finfo":

@@ -5,15 +5,15 @@ Axes are `Scalar`s (None: unknown size). Nothing here looks at values; only at w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from attn_guard.anatomy import Size
-from attn_guard.lint.values import Axes, Role, Scalar, Tensor
+from attn_guard.lint.moved_axes import REST, joined_axis, plain, product, quotient
+from attn_guard.lint.values import Axes, Scalar, Tensor
 
 CONTIGUOUS: tuple[int, ...] = ()
-REST = Scalar(-1.0)  # the axis of a view whose size is left to torch
 
 
 def permuted(tensor: Tensor, axes: Sequence[int]) -> Tensor:
@@ -47,7 +47,7 @@ def viewed(tensor: Tensor, target: Axes | None) -> Tensor:
     if target is None:
         return tensor.shaped(None, order)
     axes = tuple(_rest(tensor, target) if axis == REST else axis for axis in target)
-    return tensor.shaped(axes, order)
+    return tensor.shaped(tuple(_with_parts(tensor.axes or (), axes)), order)
 
 
 def _rest(tensor: Tensor, target: Axes) -> Scalar | None:
@@ -55,30 +55,29 @@ def _rest(tensor: Tensor, target: Axes) -> Scalar | None:
     named = [axis for axis in target if axis != REST]
     if len(named) != len(target) - 1 or not named:
         return None
-    source = _product(tensor.axes) if tensor.axes else None
-    taken = _product(tuple(named))
-    if source and taken and taken.number:
-        inverse = taken.to_power(-1.0)
-        rest = source.times(inverse) if inverse else None
-        if rest and all(power > 0 for _, power in rest.powers):
-            return rest
-    if target[-1] == REST and tensor.last and named[-1] and is_heads(named[-1]):
+    rest = quotient(product(tensor.axes), product(named)) if tensor.axes else None
+    if rest is None and target[-1] == REST and tensor.last and named[-1] and is_heads(named[-1]):
         inverse = named[-1].to_power(-1.0)
         return tensor.last.times(inverse) if inverse else None
-    return None
+    return rest
 
 
-def _product(axes: Axes) -> Scalar | None:
-    product = Scalar()
-    for axis in axes:
-        if axis is None:
-            return None
-        product = product.times(axis)
-    return product
+def _with_parts(source: Axes, target: Axes) -> Iterator[Scalar | None]:
+    """The axes of a view; those that join neighbours remember them."""
+    at = 0
+    for axis in target:
+        ends = [end for end in range(at + 2, len(source) + 1) if axis is not None and product(source[at:end]) == axis]
+        yield joined_axis(source[at : ends[0]]) if ends else axis
+        at = ends[0] if ends else (at + 1 if at < len(source) and source[at] == axis else len(source))
 
 
 def is_heads(axis: Scalar | None) -> bool:
     return axis is not None and axis.size == (Size.HEADS, 1.0)
+
+
+def holds_heads(axis: Scalar | None) -> bool:
+    """Whether an axis is the heads, or folds them with others."""
+    return axis is not None and any(atom.size is Size.HEADS and power > 0 for atom, power in axis.powers)
 
 
 def is_head_dim(axis: Scalar | None) -> bool:
@@ -90,7 +89,7 @@ def is_d_model(axis: Scalar | None) -> bool:
 
 
 def splits_heads(target: Axes) -> bool:
-    return any(is_heads(axis) or is_head_dim(axis) for axis in target)
+    return any(is_heads(axis) or is_head_dim(axis) or _heads_beside_another(axis) for axis in target)
 
 
 def illegal_view(tensor: Tensor, rank: int) -> bool:
@@ -101,63 +100,31 @@ def illegal_view(tensor: Tensor, rank: int) -> bool:
     return all(first + 1 != second for first, second in pairwise(order))
 
 
-def scrambled(tensor: Tensor, target: Axes) -> str:
-    """How a view mixes heads with positions, or "" where it does not or nobody can know."""
-    if any(axis == Scalar(1.0) for axis in target):
-        return ""
-    if tensor.role is Role.CONTEXT:
-        return _scrambled_merge(tensor.axes, target)
-    return _scrambled_split(tensor, target)
+def cut_from_rows(tensor: Tensor, target: Axes) -> bool:
+    """Whether a projection of unknown rank is viewed so that its heads are cut from the rows: (…, heads * head_dim) as
+    (batch, heads, time, head_dim) or (batch * heads, time, head_dim)."""
+    if tensor.axes is not None or not tensor.last or len(target) not in (3, 4) or Scalar(1.0) in target:
+        return False
+    first, second, *_, width = target
+    heads = _heads_beside_another(first) if len(target) == 3 else second
+    if heads is None or not is_heads(heads):
+        return False
+    return is_d_model(tensor.last) if width == REST else quotient(plain(tensor.last), plain(width)) == plain(heads)
 
 
-def _scrambled_split(tensor: Tensor, target: Axes) -> str:
-    """(batch, time, heads * head_dim) cut into heads before time."""
-    if not tensor.last or is_head_dim(tensor.last) or not (is_head_dim(target[-1]) or target[-1] == REST):
-        return ""
-    folded = _heads_folded_into(target[0])
-    if folded and len(target) == 3 and is_d_model(tensor.last) and tensor.axes is None:
-        return "heads are taken from the rows, not from the columns"
-    at = next((index for index, axis in enumerate(target) if is_heads(axis)), 0 if folded else None)
-    if at is None or tensor.axes is None or None in tensor.axes[:-1]:
-        return ""
-    before = at + (1 if folded else 0)
-    if len(target) + bool(folded) != len(tensor.axes) + 1 or before >= len(tensor.axes) - 1:
-        return ""
-    if target[0] != tensor.axes[0] and folded != tensor.axes[0]:
-        return ""
-    return "heads are cut from the positions, not from the features"
-
-
-def _scrambled_merge(axes: Axes | None, target: Axes) -> str:
-    """(batch, heads, time, head_dim) joined to (batch, time, d_model) with heads still before time."""
-    if axes is None or len(target) != 3 or any(is_heads(axis) for axis in target):
-        return ""
-    folded = _heads_folded_into(axes[0])
-    if folded:
-        axes = (folded, axes[0], *axes[1:])
-    if len(axes) != 4 or not (folded or is_heads(axes[1])) or target[0] != axes[0] or target[0] is None:
-        return ""
-    _, time, width = target
-    merges = is_d_model(width) or (width == REST and time is not None and time == axes[2])
-    if not merges or is_heads(axes[2]) or (time not in (axes[2], REST, None)):
-        return ""
-    return "heads are still before time"
-
-
-def _heads_folded_into(axis: Scalar | None) -> Scalar | None:
-    """What an axis such as ``batch * heads`` holds besides heads."""
+def _heads_beside_another(axis: Scalar | None) -> Scalar | None:
+    """The heads in an axis such as ``batch * heads``."""
     if axis is None or len(axis.powers) != 2 or axis.number != 1.0 or any(power != 1.0 for _, power in axis.powers):
         return None
-    heads = [atom for atom, _ in axis.powers if atom.size is Size.HEADS]
-    others = [atom for atom, _ in axis.powers if atom.size is None]
-    return Scalar(1.0, ((others[0], 1.0),)) if len(heads) == len(others) == 1 else None
+    heads, others = ([pair for pair in axis.powers if pair[0].size is size] for size in (Size.HEADS, None))
+    return Scalar(1.0, (heads[0],)) if len(heads) == len(others) == 1 else None
 
 
-def product_axes(query: Tensor, key: Tensor) -> Axes | None:
-    """The axes of ``query @ key`` for operands of equal rank."""
-    if query.axes is None or key.axes is None or len(query.axes) != len(key.axes) or len(query.axes) < 2:
+def product_axes(left: Tensor, right: Tensor) -> Axes | None:
+    """The axes of ``left @ right``, where the rank of ``left`` is known and that of ``right`` is not another one."""
+    if left.axes is None or len(left.axes) < 2 or (right.axes is not None and len(right.axes) != len(left.axes)):
         return None
-    return (*query.axes[:-1], key.axes[-1])
+    return (*left.axes[:-1], right.axes[-1] if right.axes else right.last)
 
 
 def indexed(tensor: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ _SIZES: tuple[tuple[Size, re.Pattern[str]], ...] = (
     ),
 )
 
+_SOME_SIZE = re.compile(r"(?:\w+_)?(?:dim|dims|size|channels|features|width|units|heads|planes)")
 _FEATURES = frozenset({"c", "d", "e", "dim", "channels", "features"})
 _QUERY = re.compile(r"(?:.*_)?(?:q|qs|query|queries|query_states|query_layer|q_proj|xq)", re.IGNORECASE)
 _KEY = re.compile(r"(?:.*_)?(?:k|ks|key|keys|key_states|key_layer|k_proj|xk)", re.IGNORECASE)
@@ -46,6 +47,11 @@ def size_called(name: str) -> Size | None:
     """The size that a name stands for, where it can only be one."""
     lowered = name.lower().lstrip("_")
     return next((size for size, pattern in _SIZES if pattern.fullmatch(lowered)), None)
+
+
+def is_size(name: str) -> bool:
+    """Whether an argument of a constructor is a number of features, heads and the like, even if not which."""
+    return size_called(name) is not None or _SOME_SIZE.fullmatch(name.lower()) is not None
 
 
 def is_feature_axis(name: str) -> bool:

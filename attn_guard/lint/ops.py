@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import arithmetic, einsum, layout
+from attn_guard.lint import arithmetic, einsum, layout, reshaping
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import Event, mask_stage
@@ -14,7 +14,6 @@ from attn_guard.lint.sdpa import scaled_dot_product_attention
 from attn_guard.lint.values import (
     UNKNOWN,
     Atom,
-    Axes,
     Filled,
     Flag,
     Mask,
@@ -62,120 +61,6 @@ def reindexed(call: Call) -> Value:
 def expanded(call: Call) -> Value:
     value = call.arg(0, "input")
     return replace(value, axes=None, order=None) if isinstance(value, Tensor) else value
-
-
-def transpose(call: Call) -> Value:
-    value = call.arg(0, "input")
-    if not isinstance(value, Tensor):
-        return value
-    first, second = call.integer(1, "dim0", "axis0"), call.integer(2, "dim1", "axis1")
-    moved = (
-        layout.transposed(value, first, second)
-        if first is not None and second is not None
-        else value.shaped(None, None)
-    )
-    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
-
-
-def transpose_last(call: Call) -> Value:
-    value = call.arg(0)
-    if not isinstance(value, Tensor):
-        return value
-    return replace(layout.transposed(value, -2, -1), transposed=call.place.draft(StepKind.SPLIT))
-
-
-def permute(call: Call) -> Value:
-    value = call.arg(0, "input")
-    if not isinstance(value, Tensor):
-        return value
-    axes = [integer(axis) for axis in _items(call.args[1:] or (call.arg(1, "dims"),))]
-    known = [axis for axis in axes if axis is not None]
-    moved = layout.permuted(value, known) if len(known) == len(axes) else value.shaped(None, None)
-    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
-
-
-def view(call: Call) -> Value:
-    value = as_tensor(call.arg(0))
-    target = _target(call)
-    if value is None or (value.name and not value.steps and not value.traced):
-        return value_of_unknown(call.arg(0), target)
-    if value.transposed and target is not None and layout.illegal_view(value, len(target)):
-        place = call.place.draft(StepKind.MERGE)
-        call.place.record.illegal_views.append(Event(place, related=value.transposed, label="transposed here"))
-    return _view(call, value, target)
-
-
-def reshape(call: Call) -> Value:
-    value = as_tensor(call.arg(0, "input"))
-    target = _target(call)
-    if value is None or (value.name and not value.steps and not value.traced):
-        return value_of_unknown(call.arg(0, "input"), target)
-    return _view(call, value, target)
-
-
-def value_of_unknown(value: Value, target: Axes | None) -> Value:
-    """A view of what is not known to be an activation: keeps its name, and its new axes."""
-    if isinstance(value, Unknown) and target is not None and not as_mask(value):
-        return Tensor(name=value.name, axes=target, last=target[-1] if target else None)
-    return value
-
-
-def _view(call: Call, value: Tensor, target: Axes | None) -> Value:
-    result = layout.viewed(value, target)
-    if value.role is Role.CONTEXT:
-        scrambles = layout.scrambled(value, target) if target else ""
-        call.place.record.add(value, call.place.draft(StepKind.MERGE, stage=Stage.CONTEXT, scrambles=scrambles))
-    elif value.role is Role.ACTIVATION and target and layout.splits_heads(target):
-        scrambles = layout.scrambled(value, target)
-        result = result.after(call.place.draft(StepKind.SPLIT, scrambles=scrambles))
-    return result
-
-
-def _target(call: Call) -> Axes | None:
-    """The axes that a view asks for; None where their number is not known."""
-    given = call.args[1:] or tuple(call.kwargs[name] for name in ("size", "shape") if name in call.kwargs)
-    if call.spread or not given or (len(given) == 1 and isinstance(given[0], Sequence) and given[0].endless):
-        return None
-    axes: list[Scalar | None] = []
-    for item in _items(given):
-        if isinstance(item, Shape) or (isinstance(item, Sequence) and item.endless):
-            return None
-        axes.append(item if isinstance(item, Scalar) else None)
-    if len(given) == 1 and not isinstance(given[0], Sequence | Scalar):
-        return None
-    return tuple(axes) or None
-
-
-def _items(values: Iterable[Value]) -> list[Value]:
-    values = list(values)
-    if len(values) == 1 and isinstance(values[0], Sequence):
-        return list(values[0].items)
-    return values
-
-
-def flatten(call: Call) -> Value:
-    value = call.arg(0, "input")
-    if isinstance(value, Tensor) and value.axes and len(value.axes) == 4 and value.role is Role.CONTEXT:
-        start = call.integer(1, "start_dim")
-        if start in (-2, 2):
-            call.place.record.add(value, call.place.draft(StepKind.MERGE, stage=Stage.CONTEXT))
-    return reindexed(call)
-
-
-def unflatten(call: Call) -> Value:
-    value = as_tensor(call.arg(0, "input"))
-    sizes = call.arg(2, "sizes")
-    if value is None or not isinstance(sizes, Sequence):
-        return UNKNOWN
-    axes = tuple(item if isinstance(item, Scalar) else None for item in sizes.items)
-    result = value
-    if call.integer(1, "dim") in (-1, len(value.axes or ()) - 1) and axes:
-        target = (*value.axes[:-1], *axes) if value.axes else None
-        rest = layout.viewed(value, axes).last
-        result = replace(layout.viewed(value, target), last=rest)
-    else:
-        result = value.shaped(None, None)
-    return result.after(call.place.draft(StepKind.SPLIT)) if layout.splits_heads(axes) else result
 
 
 def chunk(call: Call) -> Value:
@@ -446,23 +331,22 @@ FUNCTIONS = _table(
         same,
     ),
     ("contiguous", contiguous),
-    ("transpose transpose_ swapaxes swapdims", transpose),
-    ("t", transpose_last),
-    ("permute", permute),
-    ("view", view),
-    ("reshape", reshape),
-    ("flatten", flatten),
-    ("unflatten", unflatten),
+    ("transpose transpose_ swapaxes swapdims", reshaping.transpose),
+    ("t", reshaping.transpose_last),
+    ("permute", reshaping.permute),
+    ("view", reshaping.view),
+    ("reshape", reshaping.reshape),
+    ("flatten", reshaping.flatten),
+    ("unflatten", reshaping.unflatten),
     ("chunk", chunk_equal),
     ("split tensor_split", chunk),
     ("unbind", unbind),
     ("cat concat concatenate", joined),
-    (
-        "unsqueeze unsqueeze_ squeeze squeeze_ expand expand_as repeat repeat_interleave tile broadcast_to "
-        "index_select",
-        expanded,
-    ),
-    ("gather roll flip narrow select view_as reshape_as pad movedim", reindexed),
+    ("unsqueeze unsqueeze_", reshaping.unsqueeze),
+    ("squeeze squeeze_", reshaping.squeeze),
+    ("movedim moveaxis", reshaping.movedim),
+    ("expand expand_as repeat repeat_interleave tile broadcast_to index_select", expanded),
+    ("gather roll flip narrow select view_as reshape_as pad", reindexed),
     ("masked_fill masked_fill_", masked_fill),
     ("where", where),
     ("tril tril_", triangle),

@@ -18,7 +18,7 @@ from attn_guard.lint.values import (
     Nothing,
     Tensor,
     Value,
-    join,
+    join_named,
 )
 
 
@@ -171,7 +171,7 @@ def _joined(ends: list[dict[str, Value]]) -> dict[str, Value]:
     result = dict(ends[0])
     for names in ends[1:]:
         for name, value in names.items():
-            result[name] = join(result[name], value) if name in result else value
+            result[name] = join_named(name, result[name], value) if name in result else value
     return result
 
 

@@ -16,6 +16,7 @@ from attn_guard.lint.regions import Class, Region, Source
 from attn_guard.lint.statements import run_body
 from attn_guard.lint.values import (
     UNKNOWN,
+    Atom,
     ClassReference,
     Closure,
     Instance,
@@ -214,8 +215,8 @@ def _is_decorator(decorator: cst.Decorator, name: str) -> bool:
 def _argument(param: cst.Param, constructor: bool) -> Value:
     """What stands for an argument that nobody gave: in a constructor, sizes go by their names."""
     name = param.name.value
-    if constructor and names.size_called(name):
-        return expressions.named(name)
+    if constructor and names.is_size(name):
+        return Scalar(powers=((Atom(name, names.size_called(name)), 1.0),))
     default = param.default
     number = float(default.evaluated_value) if isinstance(default, cst.Float | cst.Integer) else None
     return Unknown(name, parameter=True, default=number)

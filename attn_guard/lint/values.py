@@ -61,11 +61,15 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A number times powers of sizes: ``2``, ``head_dim ** -0.5``, ``d_model / heads``."""
+    """A number times powers of sizes: ``2``, ``head_dim ** -0.5``, ``d_model / heads``.
+
+    ``parts`` are the axes that an axis of this size was joined of, in their order.
+    """
 
     number: float = 1.0
     powers: tuple[tuple[Atom, float], ...] = ()
     text: str = field(default="", compare=False)
+    parts: tuple[Scalar | None, ...] = field(default=(), compare=False)
 
     def times(self, other: Scalar) -> Scalar:
         powers = dict(self.powers)
@@ -331,6 +335,16 @@ def join(left: Value, right: Value) -> Value:
     return UNKNOWN
 
 
+def join_named(name: str, left: Value, right: Value) -> Value:
+    """As `join`, for what stands in a name: one of two sizes is a size of that name."""
+    both_sizes = all(isinstance(side, Scalar) and side.powers for side in (left, right))
+    if both_sizes and left != right:
+        sizes = {side.size for side in (left, right) if isinstance(side, Scalar)}
+        size, power = (sizes.pop() if len(sizes) == 1 else None) or (None, 0.0)
+        return Scalar(powers=((Atom(name, size if power == 1.0 else None), 1.0),))
+    return join(left, right)
+
+
 _LATER = {role: place for place, role in enumerate(Role)}
 
 
@@ -343,11 +357,18 @@ def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
         traced=left.traced and right.traced and same_role and _factors(left) == _factors(right),
         opaque=left.opaque or right.opaque or not same_role,
         bounded=left.bounded or right.bounded,
-        axes=left.axes if left.axes == right.axes else None,
+        axes=_join_axes(left.axes, right.axes),
         last=left.last if left.last == right.last else None,
         width=left.width if left.width == right.width else None,
         order=left.order if left.order == right.order else None,
     )
+
+
+def _join_axes(left: Axes | None, right: Axes | None) -> Axes | None:
+    """What is known of each axis whichever side it comes from."""
+    if left is None or right is None or len(left) != len(right):
+        return None
+    return tuple(axis if axis == other else None for axis, other in zip(left, right, strict=True))
 
 
 def united(left: tuple[Draft, ...], right: tuple[Draft, ...]) -> tuple[Draft, ...]:

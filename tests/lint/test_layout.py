@@ -30,6 +30,12 @@ def split(by: str) -> str:
         "p.reshape(b, self.heads, -1, self.head_dim)",
         "p.view(b * self.heads, -1, self.head_dim)",
         "p.contiguous().view(b, self.heads, t, -1)",
+        "torch.reshape(p, (b, self.heads, t, self.head_dim))",
+        "p.view(b, t, self.heads, self.head_dim).view(b, self.heads, t, self.head_dim)",
+        "p.transpose(1, 2).reshape(b, t, self.heads, self.head_dim).transpose(1, 2)",
+        "p.reshape(b, self.heads, self.head_dim, t).transpose(2, 3)",
+        "p.reshape(b, -1).unflatten(1, (self.heads, t, self.head_dim))",
+        "rearrange(p, 'b t (h d) -> b t h d', h=self.heads).reshape(b, self.heads, t, self.head_dim)",
     ],
 )
 def test_heads_cut_before_time_are_found(by: str) -> None:
@@ -48,10 +54,67 @@ def test_heads_cut_before_time_are_found(by: str) -> None:
         "p.view(b, self.heads, 1, self.head_dim)",
         "p.view(*p.shape[:-1], self.heads, self.head_dim).transpose(1, 2)",
         "p.view(shape_from_elsewhere)",
+        "p.unflatten(2, (self.heads, self.head_dim)).movedim(1, 2)",
+        "p.view(b, t, self.heads, self.head_dim).swapaxes(1, 2)",
+        "p.transpose(1, 2).reshape(b, self.heads, self.head_dim, t).transpose(2, 3)",
+        "p.view(b * t, self.heads, self.head_dim).view(b, t, self.heads, -1).transpose(1, 2)",
+        "p.view(batch_of_another, self.heads, t_of_another, self.head_dim)",
     ],
 )
 def test_right_and_unknown_splits_are_fine(by: str) -> None:
     assert codes(split(by)) == []
+
+
+ONE_PROJECTION_AT_A_TIME = """\
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, input_dim, attention_dim=None, num_heads=1):
+        super().__init__()
+        if attention_dim is None:
+            attention_dim = input_dim // num_heads
+        self.attention_dim, self.num_heads = attention_dim, num_heads
+        self.q, self.k, self.v = (nn.Linear(input_dim, num_heads * attention_dim) for _ in range(3))
+
+    def forward(self, query, key, value):
+        n = query.size(0)
+        q, k, v = (VIEW for p in (self.q(query), self.k(key), self.v(value)))
+        return (q @ k.mT * self.attention_dim**-0.5).softmax(-1) @ v
+"""
+
+
+@pytest.mark.parametrize(
+    ("view", "found"),
+    [
+        ("p.view(n * self.num_heads, -1, self.attention_dim)", {"ATN303"}),
+        ("p.view(n, self.num_heads, -1, self.attention_dim)", {"ATN303"}),
+        ("p.view(n, -1, self.num_heads, self.attention_dim).transpose(1, 2)", set()),
+        ("p.view(-1, n * self.num_heads, self.attention_dim).transpose(0, 1)", set()),
+        ("p.view(n, self.num_heads, 1, self.attention_dim)", set()),
+        ("p.view(n * self.num_heads, self.attention_dim)", set()),
+    ],
+)
+def test_heads_cut_from_a_projection_whose_input_nobody_has_measured(view: str, found: set[str]) -> None:
+    assert set(codes(ONE_PROJECTION_AT_A_TIME.replace("VIEW", view))) == found
+
+
+def test_heads_cut_from_either_of_two_projections_are_found_behind_the_branch() -> None:
+    """What both branches leave is known axis by axis."""
+    source = forward(
+        """
+        if mask is None:
+            q, k, v = (self.q(x).view(b, t, self.heads, self.head_dim) for _ in range(3))
+        else:
+            n, s, _ = mask.shape
+            q, k, v = (self.q(mask).view(b, s, self.heads, self.head_dim) for _ in range(3))
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        c = (q @ k.mT * self.scale).softmax(-1) @ v
+        return self.o(c.reshape(b, t, self.d_model))
+        """
+    )
+    assert codes(source) == ["ATN304"]
 
 
 def merge(by: str) -> str:
@@ -59,7 +122,18 @@ def merge(by: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "by", ["c.reshape(b, t, self.d_model)", "c.view(b, t, -1)", "c.contiguous().view(b, -1, self.d_model)"]
+    "by",
+    [
+        "c.reshape(b, t, self.d_model)",
+        "c.view(b, t, -1)",
+        "c.contiguous().view(b, -1, self.d_model)",
+        "c.flatten(1, 2).reshape(b, t, -1)",
+        "c.transpose(-1, -2).reshape(b, t, self.d_model)",
+        "c.permute(0, 1, 2, 3).flatten(2).view(b, t, self.d_model)",
+        "c.transpose(1, 2).swapaxes(1, 2).reshape(b, t, -1)",
+        "rearrange(c, 'b h t d -> b h (t d)').reshape(b, t, self.d_model)",
+        "c.reshape(b * self.heads, t, self.head_dim).view(b, t, self.d_model)",
+    ],
 )
 def test_heads_merged_before_time_are_found(by: str) -> None:
     assert codes(merge(by)) == ["ATN304"]

@@ -1,0 +1,168 @@
+"""Operations that give a tensor other axes: views, transposes, joined, split and inserted axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from attn_guard.anatomy import Stage, StepKind
+from attn_guard.lint import layout
+from attn_guard.lint.arithmetic import as_mask, as_tensor
+from attn_guard.lint.moved_axes import joined_axis, moved_axis
+from attn_guard.lint.place import Call, integer
+from attn_guard.lint.record import Event
+from attn_guard.lint.values import UNKNOWN, Axes, Role, Scalar, Sequence, Shape, Tensor, Unknown, Value
+
+
+def transpose(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if not isinstance(value, Tensor):
+        return value
+    first, second = call.integer(1, "dim0", "axis0"), call.integer(2, "dim1", "axis1")
+    moved = (
+        layout.transposed(value, first, second)
+        if first is not None and second is not None
+        else value.shaped(None, None)
+    )
+    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
+
+
+def transpose_last(call: Call) -> Value:
+    value = call.arg(0)
+    if not isinstance(value, Tensor):
+        return value
+    return replace(layout.transposed(value, -2, -1), transposed=call.place.draft(StepKind.SPLIT))
+
+
+def permute(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if not isinstance(value, Tensor):
+        return value
+    axes = [integer(axis) for axis in _items(call.args[1:] or (call.arg(1, "dims"),))]
+    known = [axis for axis in axes if axis is not None]
+    moved = layout.permuted(value, known) if len(known) == len(axes) else value.shaped(None, None)
+    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
+
+
+def movedim(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if not isinstance(value, Tensor):
+        return value
+    source, target = call.integer(1, "source"), call.integer(2, "destination")
+    moved = value.shaped(None, None)
+    if value.axes and source is not None and target is not None:
+        axes = list(range(len(value.axes)))
+        axes.insert(target % len(axes), axes.pop(source))
+        moved = layout.permuted(value, axes)
+    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
+
+
+def view(call: Call) -> Value:
+    value, target = as_tensor(call.arg(0)), _target(call)
+    if value is not None and value.transposed and target is not None and layout.illegal_view(value, len(target)):
+        place = call.place.draft(StepKind.MERGE)
+        call.place.record.illegal_views.append(Event(place, related=value.transposed, label="transposed here"))
+    return _regrouped(call, call.arg(0), target)
+
+
+def reshape(call: Call) -> Value:
+    return _regrouped(call, call.arg(0, "input"), _target(call))
+
+
+def flatten(call: Call) -> Value:
+    value = as_tensor(call.arg(0, "input"))
+    if value is None:
+        return call.arg(0, "input")
+    first, last = call.given(1, "start_dim"), call.given(2, "end_dim")
+    start, end = (integer(bound) if bound is not None else default for bound, default in ((first, 0), (last, -1)))
+    if value.axes is None or start is None or end is None:
+        return value.shaped(None, None)
+    start, end = start % len(value.axes), end % len(value.axes)
+    return _regrouped(
+        call, value, (*value.axes[:start], joined_axis(value.axes[start : end + 1]), *value.axes[end + 1 :])
+    )
+
+
+def unflatten(call: Call) -> Value:
+    value, sizes, at = as_tensor(call.arg(0, "input")), call.arg(2, "sizes"), call.integer(1, "dim")
+    if value is None or not isinstance(sizes, Sequence) or sizes.endless:
+        return UNKNOWN
+    axes = tuple(item if isinstance(item, Scalar) else None for item in sizes.items)
+    if value.axes is not None and at is not None:
+        at %= len(value.axes)
+        return _regrouped(call, value, (*value.axes[:at], *axes, *value.axes[at + 1 :]))
+    rest = layout.viewed(value, axes).last if at == -1 else None
+    result = replace(value.shaped(None, None), last=rest)
+    return result.after(call.place.draft(StepKind.SPLIT)) if layout.splits_heads(axes) else result
+
+
+def unsqueeze(call: Call) -> Value:
+    value, at = call.arg(0, "input"), call.integer(1, "dim")
+    if not isinstance(value, Tensor):
+        return value
+    if value.axes is None or at is None:
+        return replace(value, axes=None, order=None)
+    at %= len(value.axes) + 1
+    return value.shaped((*value.axes[:at], Scalar(1.0), *value.axes[at:]), None)
+
+
+def squeeze(call: Call) -> Value:
+    value, at = call.arg(0, "input"), call.integer(1, "dim")
+    if not isinstance(value, Tensor):
+        return value
+    if value.axes is None or at is None or value.axes[at % len(value.axes)] != Scalar(1.0):
+        return replace(value, axes=None, order=None)
+    at %= len(value.axes)
+    return value.shaped((*value.axes[:at], *value.axes[at + 1 :]), None)
+
+
+def value_of_unknown(value: Value, target: Axes | None) -> Value:
+    """A view of what is not known to be an activation: keeps its name, and its new axes."""
+    if isinstance(value, Unknown) and target is not None and not as_mask(value):
+        return Tensor(name=value.name, axes=target, last=target[-1] if target else None)
+    return value
+
+
+def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
+    """A view as ``target``, which is a fault where it moves an axis."""
+    value = as_tensor(given)
+    if value is None:
+        return given
+    moved = moved_axis(value.axes, target) if value.axes and target else None
+    if value.name and not value.steps and not value.traced and value.axes is None:
+        return value_of_unknown(given, target)
+    result = layout.viewed(value, target)
+    if value.role is Role.CONTEXT:
+        has_heads = any(layout.holds_heads(axis) for axis in value.axes or ())
+        scrambles = "heads are still before time" if moved and has_heads else ""
+        call.place.record.add(value, call.place.draft(StepKind.MERGE, stage=Stage.CONTEXT, scrambles=scrambles))
+    elif value.role is Role.ACTIVATION and target and layout.splits_heads(target):
+        scrambles = ""
+        if moved:
+            scrambles = "heads are cut from the positions, not from the features"
+        elif layout.cut_from_rows(value, target):
+            scrambles = "heads are taken from the rows, not from the columns"
+        result = result.after(call.place.draft(StepKind.SPLIT, scrambles=scrambles))
+    return result
+
+
+def _target(call: Call) -> Axes | None:
+    """The axes that a view asks for; None where their number is not known."""
+    given = call.args[1:] or tuple(call.kwargs[name] for name in ("size", "shape") if name in call.kwargs)
+    if call.spread or not given or (len(given) == 1 and isinstance(given[0], Sequence) and given[0].endless):
+        return None
+    axes: list[Scalar | None] = []
+    for item in _items(given):
+        if isinstance(item, Shape) or (isinstance(item, Sequence) and item.endless):
+            return None
+        axes.append(item if isinstance(item, Scalar) else None)
+    if len(given) == 1 and not isinstance(given[0], Sequence | Scalar):
+        return None
+    return tuple(axes) or None
+
+
+def _items(values: Iterable[Value]) -> list[Value]:
+    values = list(values)
+    if len(values) == 1 and isinstance(values[0], Sequence):
+        return list(values[0].items)
+    return values
