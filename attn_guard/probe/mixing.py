@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
+from attn_guard.anatomy import Size
 from attn_guard.findings import Location
 from attn_guard.probe.order import Order
+from attn_guard.probe.streams import Stream
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
@@ -27,8 +31,10 @@ def mixing_of(xray: XRay) -> Mixing | None:
     axes may be named the other way round."""
     streams = xray.streams
     samples = streams.samples
-    if samples is None or streams.output is None or streams.main is None:
+    if samples is None or streams.main is None:
         return None
+    if streams.output is None:
+        return _of_pooled(xray, streams.main, samples)
     (touched,) = streams.touched(streams.together, [(samples == 0).nonzero().flatten()], streams.output)
     others = samples[touched & (samples != 0)]
     if not len(others):
@@ -43,3 +49,26 @@ def mixing_of(xray: XRay) -> Mixing | None:
         return Mixing(int(others[0]), order, order.anatomy.trace.scores.location)
     entry = streams.first_touched((samples == 0).nonzero().flatten(), samples != 0)
     return None if entry is None else Mixing(int(others[0]), None, entry.location)
+
+
+def _of_pooled(xray: XRay, main: Stream, samples: Tensor) -> Mixing | None:
+    """Mixing of outputs that have one row for each sample and none for each position."""
+    tape, count = xray.tape, main.leading[1 - main.time_axis]
+    if not xray.sites or count in (main.leading[main.time_axis], xray.sites[0].sizes[Size.HEADS]):
+        return None
+    own = [value for value in tape.results() if _has_a_row_for_each(tape.values[value], count)]
+    end = max(site.trace.context.index for site in xray.sites)
+    later = [op for op in tape.ops[end:] if op.outputs and _has_a_row_for_each(tape.values[op.output], count)]
+    changed = (samples == 0).nonzero().flatten()
+    differ = xray.streams.differences(changed, [*own[:1], *(op.output for op in later)]) if own else {}
+    others = {value: cells[1:].flatten(1).any(dim=1).nonzero().flatten() for value, cells in differ.items()}
+    if not own or not len(others[own[0]]):
+        return None
+    entry = xray.streams.first_touched(changed, samples != 0)
+    entry = entry or next((op for op in later if len(others[op.output])), None)
+    return None if entry is None else Mixing(int(others[own[0]][0]) + 1, None, entry.location)
+
+
+def _has_a_row_for_each(value: Tensor, count: int) -> bool:
+    """Whether a value is (batch, features): of one number per pair of samples, nothing is said."""
+    return value.is_floating_point() and value.dim() > 1 and value.shape[0] == count and count not in value.shape[1:]

@@ -72,7 +72,7 @@ def _judged(delivery: Delivery, meaning: MaskMeaning, keep: Tensor, *, declared:
     source = next((s for s in streams.all if s.name == stream.name and s.leading == stream.leading), None)
     main, output = streams.main, streams.output
     if source is not None and output is None and declared:
-        return _judged_whole(delivery, meaning, keep, source)
+        return _judged_whole(delivery, meaning, keep, streams.alike(source))
     if source is None or main is None or output is None:
         return None
     is_main = source.rows.value == main.rows.value
@@ -85,7 +85,7 @@ def _judged(delivery: Delivery, meaning: MaskMeaning, keep: Tensor, *, declared:
     if again.tape.values[output].flatten(depth).flatten(0, -2).cpu()[seen].isnan().any():
         return None
     pads, real = (~keep_rows).nonzero().flatten(), keep_rows.nonzero().flatten()[:1]
-    by_pads, by_real = streams.touched((source,), (pads, real), output)
+    by_pads, by_real = streams.touched(streams.alike(source), (pads, real), output)
     if is_main:
         by_real[real] = False
     return PaddedRun(
@@ -97,18 +97,20 @@ def _judged(delivery: Delivery, meaning: MaskMeaning, keep: Tensor, *, declared:
     )
 
 
-def _judged_whole(delivery: Delivery, meaning: MaskMeaning, keep: Tensor, source: Stream) -> PaddedRun | None:
+def _judged_whole(
+    delivery: Delivery, meaning: MaskMeaning, keep: Tensor, sources: tuple[Stream, ...]
+) -> PaddedRun | None:
     """Where outputs have no place for each token (pooling, queries of their own), they are judged as a whole."""
     tape = delivery.seen.tape
     outputs = [value for value in tape.results() if tape.values[value].is_floating_point()]
     if not outputs or any(tape.values[value].isnan().any() for value in outputs):
         return None
-    keep_rows = (keep if source.time_axis == 1 else keep.t()).flatten().cpu()
-    replay = Replay(tape, [source.rows.value], outputs)
+    keep_rows = (keep if sources[0].time_axis == 1 else keep.t()).flatten().cpu()
+    replay = Replay(tape, [source.rows.value for source in sources], outputs)
     generator = torch.Generator().manual_seed(delivery.seen.seed)
 
     def matter(rows: Tensor) -> bool:
-        changed = replay({source.rows.value: source.rows.changed(rows, generator)})
+        changed = replay({source.rows.value: source.rows.changed(rows, generator) for source in sources})
         return any(bool(is_clear(changed[value], tape.values[value]).any()) for value in outputs)
 
     return PaddedRun(

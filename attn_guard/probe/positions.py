@@ -32,18 +32,23 @@ _LOOKS_UP = frozenset("embedding select index index_select gather".split())
 def is_blind(xray: XRay) -> bool:
     """Whether a module gives the same to its inputs in whatever order they come.
 
-    A module without a causal mask: another order of the inputs is the same order of the outputs. With one: the context
-    of the last position does not change with the order of those before it, in any of its attentions.
+    A module without a causal mask: another order of the inputs is the same order of the outputs, or of none where they
+    are pooled. With one: the context of the last position does not change with the order of those before it, in any of
+    its attentions.
     """
     streams, influence = xray.streams, xray.streams.influence
     main, output = streams.main, streams.output
-    if main is None or output is None or influence is None or not xray.sites or len(main.leading) != 2:
+    if main is None or not xray.sites or len(main.leading) != 2:
         return False
     time = main.leading[main.time_axis]
     if time < 3:
         return False
     parts = [stream.rows for stream in streams.together]
     numbers = torch.arange(len(main.positions)).view(main.leading).movedim(main.time_axis, 0)
+    if output is None or influence is None:
+        moved = numbers.roll(1, 0).movedim(0, main.time_axis).flatten()
+        pooled = [value for value in xray.tape.results() if xray.tape.values[value].is_floating_point()]
+        return bool(pooled) and all(_follows(xray.tape, parts, moved, value, None) for value in pooled)
     if influence.triu(1).any():
         moved = numbers.roll(1, 0).movedim(0, main.time_axis).flatten()
         return _follows(xray.tape, parts, moved, output, moved)

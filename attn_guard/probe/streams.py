@@ -155,11 +155,22 @@ class Streams:
 
     @property
     def together(self) -> tuple[Stream, ...]:
-        """The main stream, with the other parts of one self-attention where query, key and value come in apart."""
+        """The main stream, with what else is made of the same input, and with the other parts of one self-attention
+        where query, key and value come in apart."""
         assert self.main is not None
         if self.cross or self.main.name not in _OWN_PARTS:
-            return (self.main,)
+            return self.alike(self.main)
         return tuple(s for s in self.all if s.name in _OWN_PARTS and s.leading == self.main.leading)
+
+    def alike(self, stream: Stream) -> tuple[Stream, ...]:
+        """A stream with those of the same input: ids may be looked up more than once, in several tables."""
+        same_input = (s for s in self.all if s.name == stream.name and s.leading == stream.leading)
+        return tuple(s for s in same_input if torch.equal(self._given(s), self._given(stream)))
+
+    def _given(self, stream: Stream) -> Tensor:
+        """What a stream was made of: ids, or the features themselves."""
+        maker = self.tape.maker(stream.rows.value)
+        return self.tape.values[stream.rows.value if maker is None else maker.inputs[1]]
 
     @property
     def samples(self) -> Tensor | None:
@@ -226,16 +237,22 @@ class Streams:
         depth = len(self.main.leading)
         shapes = ((op, tuple(self.tape.values[op.output].shape)) for op in self.tape.ops if op.outputs)
         shaped = [op for op, shape in shapes if shape[:depth] == self.main.leading and len(shape) > depth]
+        differ = self.differences(changed, [op.output for op in shaped])
+        touched = {value: bool(one.flatten(depth).any(dim=-1).flatten()[rows].any()) for value, one in differ.items()}
+        kept = {value for value, is_touched in touched.items() if not is_touched}
+        # What has the axes of the stream by chance, such as (3, time, ...) of query, key and value, is followed by
+        # something that has kept them.
+        clear = (op for op in shaped if touched[op.output] and kept.isdisjoint(self.tape.descendants([op.output])))
+        return next(clear, None)
+
+    def differences(self, changed: Tensor, targets: Sequence[int]) -> dict[int, Tensor]:
+        """Where each of the targets differs, bit for bit, when some rows of the main stream are changed."""
         parts = [stream.rows for stream in self.together]
         generator = torch.Generator().manual_seed(self.seed)
-        replay = Replay(self.tape, [part.value for part in parts], [op.output for op in shaped])
+        replay = Replay(self.tape, [part.value for part in parts], targets)
         base = replay({part.value: self.tape.values[part.value].clone() for part in parts})
         again = replay({part.value: part.changed(changed, generator) for part in parts})
-        for op in shaped:
-            touched = (~same(again[op.output], base[op.output])).flatten(depth).any(dim=-1).flatten().cpu()
-            if (touched & rows).any():
-                return op
-        return None
+        return {target: ~same(again[target], base[target]).cpu() for target in targets}
 
 
 def is_clear(again: Tensor, base: Tensor) -> Tensor:
