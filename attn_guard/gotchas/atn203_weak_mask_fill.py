@@ -48,7 +48,7 @@ GOTCHA = Gotcha(
     name="weak-mask-fill",
     summary="mask fill is not far below every score; blocked keys keep weight",
     fix='fill with float("-inf"), or once with torch.finfo(scores.dtype).min',
-    explains=("ATN205", "ATN212", "ATN214"),
+    explains=("ATN205", "ATN211", "ATN212", "ATN214"),
 )
 
 ORDINARY = -20.0
@@ -88,10 +88,10 @@ def _completed(site: Site, mask: Step) -> bool:
 
 def probe(xray: XRay) -> Iterator[Finding]:
     """Hidden keys that have weight: at the module's own scores, or once the scores have grown."""
-    for run in xray.padded:
-        for anatomy in run.sites:
-            yield from check(anatomy.site)
-    for anatomy in (*xray.sites, *(anatomy for run in xray.padded for anatomy in run.sites)):
+    masked = [anatomy for delivery in xray.handed.promised for anatomy in delivery.seen.sites]
+    for anatomy in masked:
+        yield from check(anatomy.site)
+    for anatomy in (*xray.sites, *masked):
         if anatomy.leaking is not None:
             mask, weight = anatomy.leaking
             message = f"blocked keys keep up to {weight:.2g} of the weight"

@@ -53,7 +53,7 @@ GOTCHA = Gotcha(
     name="mask-polarity",
     summary="mask is upside down: it blocks what should be seen and keeps what should be hidden",
     fix="invert the mask: ~mask",
-    explains=("ATN209", "ATN211", "ATN212", "ATN214", "ATN503"),
+    explains=("ATN209", "ATN211", "ATN212", "ATN214", "ATN218", "ATN219", "ATN503"),
 )
 
 
@@ -84,7 +84,7 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 found="the opposite",
             )
     for anatomy in xray.sites:
-        if anatomy.hides_past:
+        if anatomy.hides_past or (xray.contract.causal and anatomy.keeps_only_later):
             yield GOTCHA.at(
                 _where((anatomy,)),
                 "mask blocks the past and keeps the future",

@@ -41,7 +41,7 @@ GOTCHA = Gotcha(
     name="causal-misaligned",
     summary="causal mask starts at the top left, but the queries are the last of the keys",
     fix="pass a mask aligned to the bottom right: torch.ones(Tq, Tk, dtype=torch.bool).tril(Tk - Tq)",
-    explains=("ATN701",),
+    explains=("ATN209", "ATN503", "ATN701"),
 )
 
 
@@ -59,4 +59,14 @@ def probe(xray: XRay) -> Iterator[Finding]:
             expected=f"query 0 sees {keys if cross else keys - queries + 1} keys",
             found="1",
             leak_map=order.map,
+        )
+    decoded = xray.decoded
+    if decoded is not None and decoded.misaligned is not None:
+        yield GOTCHA.at(
+            decoded.misaligned.place,
+            f"the causal mask starts at the top left {decoded.when}",
+            severity=Severity.ERROR if xray.promised("cache") else Severity.WARNING,
+            expected=f"{decoded.what} sees {decoded.start + 1} keys" if decoded.end - decoded.start == 1 else "",
+            found="1",
+            leak_map=decoded.misaligned.map,
         )

@@ -223,6 +223,15 @@ class Anatomy:
         past = torch.ones(self.blocked.shape[-2:], dtype=torch.bool, device=self.blocked.device)
         return any(bool((self.blocked == past.tril(diagonal)).all()) for diagonal in (0, -1))
 
+    @property
+    def keeps_only_later(self) -> bool:
+        """Whether the masks block some earlier keys and the own key of every query, and none that comes later."""
+        blocked, distance = self.blocked, self.influence.distance
+        if blocked is None or distance is None or blocked.shape != distance.shape or not (distance > 0).any():
+            return False
+        hidden = blocked.cpu()
+        return bool(hidden[distance == 0].all() and hidden[distance < 0].any() and not hidden[distance > 0].any())
+
     @cached_property
     def scale(self) -> Factor | None:
         factors = [number for _, number in self._multipliers()]

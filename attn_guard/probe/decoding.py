@@ -22,11 +22,15 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from attn_guard.findings import Location
 from attn_guard.probe.alignment import Alignment
+from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.calling import CACHES, STARTS, Call, bound, parameters_of
 from attn_guard.probe.copies import NotCopiedError, copied, double, doubled
+from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import preserved
+from attn_guard.probe.order import Order
 from attn_guard.probe.places import raised_at
 from attn_guard.probe.record import record
+from attn_guard.probe.sites import traces
 from attn_guard.probe.streams import Stream
 from attn_guard.probe.tape import Tape
 
@@ -88,6 +92,21 @@ class Mismatch:
             full = decoder.recorded(decoder.module(), decoder.cut(0, decoder.total, cached=False))
             part = decoder.recorded(*decoder.before(self.lengths, self.start, self.end))
         return Alignment(full, part, self.start, self.end, decoder.total)
+
+    @cached_property
+    def misaligned(self) -> Order | None:
+        """The first attention of the chunk whose queries see what the first ones of the sequence would: a triangle that
+        starts at the top left."""
+        if self.error is not None or not self.start:
+            return None
+        xray = self.decoder.xray
+        triangle = torch.ones(self.end - self.start, self.end, dtype=torch.bool).tril()
+        for trace in traces(Flow.of(self.alignment.part)):
+            order = Order(Anatomy(trace, xray.module, xray.contract.scale, xray.seed))
+            seen = order.seen
+            if seen is not None and seen.shape[1:] == triangle.shape and bool((seen == triangle).all()):
+                return order
+        return None
 
     @property
     def schedule(self) -> str:

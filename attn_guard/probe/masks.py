@@ -16,6 +16,8 @@ from attn_guard.probe.tape import Op, Ref, same
 
 # Scores that something this far below was added to are meant to be blocked.
 BLOCKING = -1e3
+# What is added to some scores and is less than this is no bias either.
+NOTHING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def _condition(flow: Flow, op: Op, after: Tensor) -> Tensor:
 
 
 def _added(op: Op, bias: Tensor, after: Tensor, strict: bool = False) -> Mask | None:
-    """An additive mask blocks where it is far below zero, or where it has just two levels, one of them 0."""
+    """An additive mask blocks where it is far below zero, or is meant to where it has just two levels: 0, and one below
+    it, or one too large or too small for a bias (+inf, 1e-9)."""
     if bias.numel() == 0 or not bias.is_floating_point():
         return None
     bias = bias.detach()
@@ -114,6 +117,8 @@ def _added(op: Op, bias: Tensor, after: Tensor, strict: bool = False) -> Mask | 
         blocked, fill = bias <= BLOCKING, lowest
     elif len(levels) == 2 and float(levels[1]) == 0.0:
         blocked, fill = bias == levels[0], float(levels[0])
+    elif len(levels) == 2 and float(levels[0]) == 0.0 and not NOTHING < float(levels[1]) < -BLOCKING:
+        blocked, fill = bias == levels[1], float(levels[1])
     else:
         return None
     try:

@@ -15,6 +15,7 @@ from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.order import Order
+from attn_guard.probe.padding import PaddedRun
 from attn_guard.probe.paths import Path, has_code_of_its_own, switched, with_and_without
 from attn_guard.probe.replay import Replay, ReplayError
 from attn_guard.probe.sites import traces
@@ -42,6 +43,12 @@ class Side:
     def seen(self) -> tuple[Tensor | None, ...]:
         return tuple(Order(site).seen for site in self.sites)
 
+    @cached_property
+    def with_a_key(self) -> tuple[Tensor | None, ...]:
+        """[slice, query, 1] of each site: queries that the masks leave some key; None where they leave all of them."""
+        blocked = (site.blocked for site in self.sites)
+        return tuple(None if cells is None else ~cells.cpu().all(dim=-1, keepdim=True) for cells in blocked)
+
 
 @dataclass(frozen=True)
 class Divergence:
@@ -56,10 +63,18 @@ class Divergence:
     def dropped(self) -> tuple[Side, Anatomy, int] | None:
         """(side, site, number of keys) where one side sees every key that the other does, and others that are blocked
         there."""
-        for ours, theirs, here, there in zip(
-            self.usual.sites, self.other.sites, self.usual.seen, self.other.seen, strict=False
+        sides = (self.usual, self.other)
+        for ours, theirs, here, there, *with_a_key in zip(
+            *(side.sites for side in sides),
+            *(side.seen for side in sides),
+            *(side.with_a_key for side in sides),
+            strict=False,
         ):
-            if here is None or there is None or here.shape != there.shape or bool((here == there).all()):
+            if here is None or there is None or here.shape != there.shape:
+                continue
+            for known in with_a_key:  # what a query without any key sees is up to the fill
+                here, there = (here, there) if known is None else (here & known, there & known)
+            if bool((here == there).all()):
                 continue
             if bool((here <= there).all()):
                 return self.other, theirs, int((there & ~here).sum())
@@ -110,9 +125,15 @@ def divergences(xray: XRay) -> Iterator[Divergence]:
                 yield from _compared(xray, usual, path, None)
     for padded in xray.padded[:1]:
         if padded.sites:
-            usual, keep, call = Side("", padded.sites[0].trace.flow.tape, padded.sites), padded.keep, padded.call
+            usual, keep, call = Side("", padded.sites[0].trace.flow.tape, padded.sites), _real(padded), padded.call
     for path in switched(xray.module, call, [site.trace.module for site in xray.sites]):
         yield from _compared(xray, usual, path, keep)
+
+
+def _real(padded: PaddedRun) -> Tensor | None:
+    """(batch, time) real tokens of the output; None where all are, since the padding is in the memory."""
+    stream, main = padded.delivery.stream, padded.delivery.main
+    return padded.keep if main is None or stream.leading == main.leading else None
 
 
 def _compared(xray: XRay, usual: Side, path: Path, keep: Tensor | None) -> Iterator[Divergence]:

@@ -80,6 +80,14 @@ def test_a_fault_is_found_at_its_step(build: Callable[..., nn.Module], fault: st
     assert found.consequences == (("ATN701",) if code == "ATN702" else ())
 
 
+@pytest.mark.parametrize("declared", [None, "layer_past"])
+def test_a_triangle_from_the_top_left_is_named(declared: str | None) -> None:
+    (found,) = attn_guard.check(seeded(TupleCache, "aligned at the top"), causal=True, cache=declared)
+    assert (found.code, found.severity) == ("ATN216", Severity.ERROR if declared else Severity.WARNING)
+    assert "with 1 position in the cache" in found.message
+    assert found.consequences == ("ATN701",)
+
+
 def test_positions_that_start_again_are_blamed_and_not_what_reads_them() -> None:
     (found,) = attn_guard.check(seeded(LanguageModel, "restarts"), select=CACHES)
     assert found.location.line == marked("positions")

@@ -95,3 +95,35 @@ def test_the_fill_of_a_mask_that_the_call_left_out(fill: float, severity: Severi
     module.fill = fill  # type: ignore[assignment]
     found = [(finding.code, finding.severity) for finding in attn_guard.check(module, features())]
     assert found == ([("ATN203", severity)] if severity else [])
+
+
+class Added(Parts):
+    """A padding mask that is added, as 0 and a number."""
+
+    fill = torch.inf
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.heads(x)
+        scores = self.scores(q, k)
+        if mask is not None:
+            scores = scores + torch.where(mask[:, None, None], 0.0, self.fill)
+        return self.merge(scores.softmax(-1) @ v)
+
+
+@pytest.mark.parametrize("fill", [torch.inf, 1e9, torch.finfo(torch.float32).tiny, -torch.finfo(torch.float32).tiny])
+def test_a_number_added_that_hides_nothing(fill: float) -> None:
+    module = seeded(Added)
+    module.fill = fill  # type: ignore[assignment]
+    found = [finding for finding in attn_guard.check(module, features(), masks={"mask": "attend"}) if finding.fails]
+    assert [(finding.code, finding.found) for finding in found] == [("ATN203", f"{fill:g}")]
+
+
+@pytest.mark.parametrize("fill", [0.5, 3.0])
+def test_a_bias_of_two_levels_is_no_mask(fill: float) -> None:
+    """Keys of one's own segment may count for more."""
+
+    class Favoured(Core):
+        def hide(self, scores: Tensor) -> Tensor:
+            return scores + torch.where(later(scores.shape[-1]), 0.0, fill)
+
+    assert attn_guard.check(seeded(Favoured), features(), causal=False).ok

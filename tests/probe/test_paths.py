@@ -81,6 +81,57 @@ class AttentionsToo(Switched):
         return self.attend(x, fused=not output_attentions)
 
 
+class Remembering(Parts):
+    """Attention over a memory whose padding mask acts only when the weights are asked for."""
+
+    always = False
+
+    def forward(
+        self, x: Tensor, context: Tensor, context_mask: Tensor | None = None, return_weights: bool = False
+    ) -> Any:
+        (q, _, _), (_, k, v) = self.heads(x), self.heads(context)
+        scores = q @ k.mT * HEAD_DIM**-0.5
+        if context_mask is not None and (return_weights or self.always):
+            scores = scores.masked_fill(~context_mask[:, None, None], -torch.inf)
+        weights = scores.softmax(-1)
+        return (self.merge(weights @ v), weights) if return_weights else self.merge(weights @ v)
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_padding_of_a_memory_that_only_one_path_masks(always: bool) -> None:
+    module = seeded(Remembering)
+    module.always = always  # type: ignore[assignment]
+    x, memory = torch.randn(3, 5, D), torch.randn(3, 7, D)
+    found = codes(module, x, memory, cross=True, masks={"context_mask": "attend"})
+    assert found == ([] if always else ["ATN209"])
+
+
+class Hiding(Parts):
+    """Causal, with padding; one of the masks is lost when the weights are asked for, or when they are not."""
+
+    lost, asked = "", True
+
+    def forward(self, x: Tensor, key_padding_mask: Tensor | None = None, need_weights: bool = False) -> Any:
+        q, k, v = self.heads(x)
+        scores = q @ k.mT * HEAD_DIM**-0.5
+        loses = self.lost if need_weights is self.asked else ""
+        if loses != "causal":
+            scores = scores.masked_fill(later(x.shape[1]), -torch.inf)
+        if key_padding_mask is not None and loses != "padding":
+            scores = scores.masked_fill(key_padding_mask[:, None, None], torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1)
+        return (self.merge(weights @ v), weights) if need_weights else self.merge(weights @ v)
+
+
+@pytest.mark.parametrize(("lost", "asked"), [("causal", True), ("padding", True), ("padding", False), ("", True)])
+def test_a_mask_of_two_is_lost_on_one_path(lost: str, asked: bool) -> None:
+    """With padding on the left, queries are left without any key: what they see then is nobody's business."""
+    module = seeded(Hiding)
+    module.lost, module.asked = lost, asked  # type: ignore[assignment]
+    found = codes(module, features(), causal=True, masks={"key_padding_mask": "ignore"})
+    assert found == (["ATN209"] if lost else [])
+
+
 SWITCHES: list[tuple[type[Switched], str, object, str]] = [
     (Flash, "flash", True, "flash=False"),
     (Flash, "flash", False, "flash=True"),

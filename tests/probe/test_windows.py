@@ -46,6 +46,28 @@ def test_to_both_sides(before: int, after: int, window: int, right: bool) -> Non
     assert codes(seeded(Window, before, after), window=window) == ([] if right else ["ATN218"])
 
 
+class Inverted(Window):
+    """The window of `Window`, upside down."""
+
+    def hide(self, scores: Tensor) -> Tensor:
+        place = torch.arange(scores.shape[-1])
+        distance = place[:, None] - place
+        return scores.masked_fill((distance <= self.before) & (distance >= -self.behind), -torch.inf)
+
+
+@pytest.mark.parametrize("promises", [{"window": 3}, {}])
+def test_a_window_upside_down(promises: dict[str, int]) -> None:
+    assert codes(seeded(Inverted, 2), causal=True, **promises) == ["ATN205"]
+
+
+def test_far_keys_only_are_meant_where_nothing_is_promised() -> None:
+    assert "ATN205" not in codes(seeded(Inverted, 2, 2))
+
+
+def test_a_hidden_diagonal_is_no_mask_upside_down() -> None:
+    assert codes(seeded(Inverted, 0), causal=True) == ["ATN214"]
+
+
 def test_no_window_at_all() -> None:
     (found,) = attn_guard.check(seeded(Core), causal=True, window=3)
     assert (found.code, found.found) == ("ATN218", "all")
