@@ -12,7 +12,8 @@ factor of e and hides nothing: of a padding mask that `nn.MultiheadAttention` wa
 of the weight was measured to stay on padding. A boolean `attn_mask` is understood, its `.float()` is taken as an
 additive mask, and both have the same shape.
 
-The probe hands over masks whose meaning is promised, and looks at what is added to the scores.
+The probe hands over masks whose meaning is promised, and looks at what is added to the scores. The linter knows a
+mask of flags by how it is made: by a comparison, by `triu` or `tril` of ones, or by the contract of the class.
 
 Example
 -------
@@ -33,6 +34,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -42,6 +44,12 @@ GOTCHA = Gotcha(
     fix="pass a boolean mask, or add 0 and -inf: scores.masked_fill(~keep, -inf)",
     explains=("ATN203", "ATN205", "ATN209", "ATN212", "ATN214", "ATN503"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for mask in function.added_flags:
+        declared = function.declares_mask(mask.text)
+        yield GOTCHA.at(mask.location, severity=Severity.ERROR if declared else Severity.WARNING)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -13,7 +13,8 @@ query that does not see its own key loses what it knows best, and the first one 
 NaN, zero or the mean over everything, depending on the fill.
 
 The probe reads the offset off the weights. It stays silent where the first query keeps itself or a sink, and where rows
-without keys are cleaned up after the softmax: then the own position is left out on purpose.
+without keys are cleaned up after the softmax: then the own position is left out on purpose. The linter reads it off
+`triu`, `tril` and comparisons of positions, with as many queries as keys.
 
 Example
 -------
@@ -35,6 +36,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -44,6 +46,16 @@ GOTCHA = Gotcha(
     fix="hide with triu(diagonal=1), or keep with tril()",
     explains=("ATN209", "ATN211", "ATN212", "ATN214", "ATN218", "ATN701"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    severity = Severity.ERROR if function.promises.get("causal") is True else Severity.WARNING
+    for triangle in function.wide_triangles:
+        message = "every query sees one key after its own"
+        yield GOTCHA.at(triangle.location, message, severity=severity, related=triangle.related)
+    for triangle in function.narrow_triangles:
+        message = "no query sees its own key, and the first one sees none"
+        yield GOTCHA.at(triangle.location, message, severity=severity, related=triangle.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import layout, names
+from attn_guard.lint import layout, masks, names, positions
 from attn_guard.lint.place import Place
 from attn_guard.lint.record import Event, mask_stage
 from attn_guard.lint.values import (
@@ -13,8 +13,10 @@ from attn_guard.lint.values import (
     Draft,
     Filled,
     Flag,
+    Kind,
     Mask,
     Meaning,
+    Positions,
     Role,
     Scalar,
     Tensor,
@@ -89,7 +91,7 @@ def _scaled_mask(mask: Mask, factor: Scalar) -> Mask:
         return replace(mask, fill=mask.fill * factor.number if mask.fill else None)
     if mask.meaning is Meaning.KEEPS:
         return Mask(name=mask.name)
-    return Mask(Meaning.ADDED, fill=factor.number, causal=mask.causal, name=mask.name)
+    return replace(mask, meaning=Meaning.ADDED, fill=factor.number, flags=False, kind=Kind.FLOAT)
 
 
 def divide(place: Place, left: Value, right: Value) -> Value:
@@ -124,6 +126,8 @@ def add(place: Place, left: Value, right: Value, sign: float = 1.0) -> Value:
     if isinstance(left, Scalar) and isinstance(right, Scalar):
         both_numbers = left.is_number and right.is_number
         return Scalar(left.number + sign * right.number) if both_numbers else UNKNOWN
+    if isinstance(left, Positions) or isinstance(right, Positions):
+        return positions.add(left, right, int(sign))
     if isinstance(right, Tensor) and not isinstance(left, Tensor):
         left, right = right, left
     if isinstance(left, Tensor):
@@ -136,6 +140,7 @@ def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> T
         return _add_tensors(place, tensor, other)
     mask = as_mask(other)
     if tensor.role is Role.SCORES and mask:
+        masks.added(place, mask)
         fill = mask.fill * sign if mask.fill is not None and mask.meaning is Meaning.ADDED else None
         step = place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=fill, text=mask.name)
         # scores * keep + (1 - keep) * -1e9: the product alone is no mask yet, the sum is
@@ -244,17 +249,24 @@ def compare(left: Value, right: Value, equal: bool) -> Value:
         if mask := as_mask(value):
             number = _truth(other)
             if number is not None:
-                return mask if (number == 1.0) == equal else mask.inverted()
+                return masks.tested(mask, is_true=(number == 1.0) == equal)
         if isinstance(value, Unknown | Tensor) and _is_pad(other):
-            return Mask(Meaning.BLOCKS if equal else Meaning.KEEPS, name="padding")
+            meaning = Meaning.BLOCKS if equal else Meaning.KEEPS
+            return Mask(meaning, name="padding", flags=True, kind=Kind.BOOL, padding=True)
     return UNKNOWN
 
 
-def above(left: Value, right: Value) -> Value:
-    """``left > right``, where only a mask against 0 or 0.5 is understood."""
+def ordered(place: Place, left: Value, operator: str, right: Value) -> Value:
+    """``left < right`` and the like: of positions, or of a mask against 0 or 0.5."""
+    if isinstance(left, Positions) or isinstance(right, Positions):
+        return positions.compare(place, left, operator, right)
     mask = as_mask(left)
-    positive = isinstance(right, Scalar) and right.is_number and 0.0 <= right.number < 1.0
-    return mask if mask and positive else UNKNOWN
+    number = right.number if isinstance(right, Scalar) and right.is_number else None
+    if mask is None or number is None or not 0.0 <= number < 1.0 or operator not in ("<", ">"):
+        return UNKNOWN
+    if mask.meaning is Meaning.ADDED:
+        return masks.tested(mask, is_true=operator == "<") if number == 0.0 else UNKNOWN
+    return masks.tested(mask, is_true=operator == ">")
 
 
 def _truth(value: Value) -> float | None:
@@ -278,10 +290,10 @@ def invert(value: Value) -> Value:
     return mask.inverted() if mask else UNKNOWN
 
 
-def both(left: Value, right: Value, *, either: bool) -> Value:
-    """``left & right`` or ``left | right``: two masks of one meaning keep it under the operator that fits it."""
+def both(place: Place, left: Value, right: Value, *, either: bool) -> Value:
+    """``left & right`` or ``left | right``."""
     first, second = as_mask(left), as_mask(right)
-    if first and second and first.meaning is second.meaning:
-        fits = Meaning.BLOCKS if either else Meaning.KEEPS
-        return Mask(first.meaning if first.meaning is fits else None, name=first.name)
-    return Mask(name=(first or second or Mask()).name) if first or second else UNKNOWN
+    if first and second:
+        return masks.joined(place, first, second, either=either)
+    known = first or second
+    return Mask(name=known.name, flags=known.flags, padding=known.padding) if known else UNKNOWN

@@ -18,6 +18,7 @@ from attn_guard.lint.values import (
     Dotted,
     Instance,
     Layer,
+    Mask,
     Role,
     Sequence,
     Shape,
@@ -89,6 +90,8 @@ def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
         return UNKNOWN
     op = ops.METHODS.get(method.name)
     if op is None:
+        if method.name.endswith("_") and isinstance(node.func, cst.Attribute) and isinstance(receiver, Mask):
+            frame.rebind(node.func.value, Mask(name=receiver.name))
         return opaque(replace(call, args=(receiver, *call.args)))
     result = op(replace(call, args=(receiver, *call.args)))
     if method.name.endswith("_") and isinstance(node.func, cst.Attribute):
@@ -107,6 +110,8 @@ def _dotted(function: Dotted, call: Call) -> Value:
             return make_layer(name, call.args, dict(call.kwargs))
         op = ops.FUNCTIONS.get(name)
         return op(call) if op else opaque(call)
+    if name == "generate_square_subsequent_mask":
+        return ops.square_subsequent_mask(call)
     if name[:1].isupper():
         return make_layer(name, call.args, dict(call.kwargs))
     return opaque(call)

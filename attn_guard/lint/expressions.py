@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from attn_guard.lint import arithmetic, calls, layout, names, ops, reshaping
+from attn_guard.lint import arithmetic, calls, layout, masks, names, ops, positions, reshaping
 from attn_guard.lint.layers import item_of
 from attn_guard.lint.place import Call, Place, integer
 from attn_guard.lint.values import (
@@ -24,6 +24,7 @@ from attn_guard.lint.values import (
     Mask,
     Meaning,
     Nothing,
+    Positions,
     Scalar,
     Sequence,
     Shape,
@@ -117,10 +118,10 @@ _OPERATORS: dict[type, Callable[[Place, Value, Value], Value]] = {
     cst.FloorDivide: arithmetic.floor_divide,
     cst.FloorDivideAssign: arithmetic.floor_divide,
     cst.Power: lambda place, left, right: arithmetic.power(left, right),
-    cst.BitAnd: lambda place, left, right: arithmetic.both(left, right, either=False),
-    cst.BitAndAssign: lambda place, left, right: arithmetic.both(left, right, either=False),
-    cst.BitOr: lambda place, left, right: arithmetic.both(left, right, either=True),
-    cst.BitOrAssign: lambda place, left, right: arithmetic.both(left, right, either=True),
+    cst.BitAnd: lambda place, left, right: arithmetic.both(place, left, right, either=False),
+    cst.BitAndAssign: lambda place, left, right: arithmetic.both(place, left, right, either=False),
+    cst.BitOr: lambda place, left, right: arithmetic.both(place, left, right, either=True),
+    cst.BitOrAssign: lambda place, left, right: arithmetic.both(place, left, right, either=True),
 }
 
 
@@ -143,11 +144,16 @@ def _comparison(frame: Frame, node: cst.Comparison) -> Value:
     operator = node.comparisons[0].operator
     if isinstance(operator, cst.Equal | cst.NotEqual):
         return arithmetic.compare(left, right, isinstance(operator, cst.Equal))
-    if isinstance(operator, cst.GreaterThan):
-        return arithmetic.above(left, right)
-    if isinstance(operator, cst.LessThan):
-        return arithmetic.invert(arithmetic.above(left, right))
-    return UNKNOWN
+    symbol = _ORDERS.get(type(operator))
+    return arithmetic.ordered(frame.place(node), left, symbol, right) if symbol else UNKNOWN
+
+
+_ORDERS: dict[type, str] = {
+    cst.LessThan: "<",
+    cst.LessThanEqual: "<=",
+    cst.GreaterThan: ">",
+    cst.GreaterThanEqual: ">=",
+}
 
 
 def _conditional(frame: Frame, node: cst.IfExp) -> Value:
@@ -178,7 +184,7 @@ def attribute(frame: Frame, owner: Value, name: str) -> Value:
     if isinstance(owner, Unknown) and owner.name == "finfo":
         return Scalar(_FLOAT32_MIN if name == "min" else -_FLOAT32_MIN) if name in ("min", "max") else UNKNOWN
     if isinstance(owner, Unknown):
-        return Bound(owner, name) if name in ops.METHODS else named(name)
+        return Bound(owner, name) if name in ops.METHODS or name == "dtype" else named(name)
     return Bound(owner, name)
 
 
@@ -197,6 +203,10 @@ def dotted_value(path: str) -> Value:
 
 def _subscript(frame: Frame, node: cst.Subscript) -> Value:
     owner = evaluate(frame, node.value)
+    if isinstance(owner, Positions):
+        return positions.indexed(owner, node.slice)
+    if isinstance(owner, Mask):
+        return masks.sliced(owner, node.slice, [_upper_bound(frame, element.slice) for element in node.slice])
     if len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
         return item(owner, evaluate(frame, node.slice[0].slice.value))
     if isinstance(owner, Shape | Sequence) and len(node.slice) == 1:
@@ -204,6 +214,10 @@ def _subscript(frame: Frame, node: cst.Subscript) -> Value:
     if isinstance(owner, Tensor):
         return replace(owner, axes=None, order=None)
     return owner
+
+
+def _upper_bound(frame: Frame, part: cst.BaseSlice) -> Value | None:
+    return evaluate(frame, part.upper) if isinstance(part, cst.Slice) and part.upper else None
 
 
 def item(owner: Value, index: Value) -> Value:

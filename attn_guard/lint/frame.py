@@ -112,6 +112,8 @@ class Frame:
         if isinstance(owner, Tensor) and owner.role in arithmetic.MASKABLE:
             mask = arithmetic.as_mask(index)
             self.rebind(target.value, ops.fill_where(Call(self.place(target), (owner,)), owner, mask, fill))
+        elif isinstance(owner, Mask | Filled) and fill is not None and isinstance(index, Mask):
+            self.rebind(target.value, ops.fill_where(Call(self.place(target), (owner,)), owner, index, fill))
         elif isinstance(owner, Mask):
             self.rebind(target.value, Mask(name=owner.name))
         elif isinstance(owner, Tensor | Filled):

@@ -10,11 +10,11 @@ from typing import Any
 
 import libcst as cst
 
-from attn_guard.anatomy import Site
+from attn_guard.anatomy import Site, StepKind
 from attn_guard.findings import Location
 from attn_guard.lint import names
 from attn_guard.lint.decorators import decorator_arguments
-from attn_guard.lint.record import Event, Record, SiteDraft
+from attn_guard.lint.record import Event, Record, SiteDraft, Trouble
 from attn_guard.lint.regions import Class, Region
 from attn_guard.lint.sites import exactly, make_site
 
@@ -83,6 +83,22 @@ class Function:
     def misread_masks(self) -> Iterator[Fault]:
         """Masks that reach something in which True means the opposite."""
         return map(_fault, self.record.misread)
+
+    @property
+    def wide_triangles(self) -> Iterator[Fault]:
+        """Causal masks that show the key after the query's own."""
+        return map(_fault, self.record.noted.get(Trouble.SEES_NEXT, ()))
+
+    @property
+    def narrow_triangles(self) -> Iterator[Fault]:
+        """Causal masks that hide the query's own key, unless rows without keys are zeroed after the softmax."""
+        cleaned = any(site.after_softmax(StepKind.MASK) for site in self.sites)
+        return map(_fault, () if cleaned else self.record.noted.get(Trouble.HIDES_OWN, ()))
+
+    @property
+    def added_flags(self) -> Iterator[Fault]:
+        """Masks of True and False, or 1 and 0, that are added to the scores."""
+        return map(_fault, self.record.noted.get(Trouble.ADDED_FLAGS, ()))
 
     @property
     def illegal_views(self) -> Iterator[Fault]:

@@ -42,6 +42,8 @@ _MASK = re.compile(r"mask", re.IGNORECASE)
 _HEAD_MASK = re.compile(r"head_?mask|mask_?heads?|drop", re.IGNORECASE)
 _PADDING_MASK = re.compile(r"(?:.*_)?(?:padding_mask|pad_mask|key_mask|src_mask_pad|padding)")
 
+_LENGTHS = re.compile(r"(?:(?!prefix|prompt|max)\w*_)?(?:lengths?|lens?|seq_?lens?|seq_?lengths?)", re.IGNORECASE)
+
 
 def size_called(name: str) -> Size | None:
     """The size that a name stands for, where it can only be one."""
@@ -63,6 +65,11 @@ def is_query_or_key(name: str) -> bool:
     return bool(_QUERY.fullmatch(name) or _KEY.fullmatch(name))
 
 
+def is_activation(name: str) -> bool:
+    """Whether a name stands for features, which are numbers with a fraction."""
+    return is_query_or_key(name) or name in ("x", "hidden_states", "scores", "inputs_embeds")
+
+
 def is_pad(name: str) -> bool:
     """Whether a name or string stands for the padding token."""
     return _PAD.search(name) is not None
@@ -76,6 +83,11 @@ def is_mask(name: str) -> bool:
 def is_padding_mask(name: str) -> bool:
     """Whether a name stands for a mask over padded keys. That of the targets is implied by a causal mask."""
     return _PADDING_MASK.fullmatch(name) is not None and not name.startswith(("tgt", "target", "query", "dec"))
+
+
+def is_lengths(name: str) -> bool:
+    """Whether a name stands for how much of each sample is no padding."""
+    return _LENGTHS.fullmatch(name) is not None
 
 
 def is_position_bias(name: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import arithmetic, einsum, layout, reshaping
+from attn_guard.lint import arithmetic, einsum, layout, masks, positions, reshaping, shapes
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import Event, mask_stage
@@ -16,6 +17,7 @@ from attn_guard.lint.values import (
     Atom,
     Filled,
     Flag,
+    Kind,
     Mask,
     Meaning,
     Role,
@@ -24,13 +26,12 @@ from attn_guard.lint.values import (
     Shape,
     Tensor,
     Text,
+    Triangle,
     Unknown,
     Value,
 )
 
 Op = Callable[[Call], Value]
-
-STRONG_FILL = -1e3  # below this a fill is meant to block
 
 OUT_OF_PLACE = frozenset({"masked_fill", "where", "masked_scatter", "index_fill"})
 
@@ -55,7 +56,7 @@ def contiguous(call: Call) -> Value:
 def reindexed(call: Call) -> Value:
     """An operation that moves or repeats elements in a way whose axes are not followed."""
     value = call.arg(0, "input")
-    return value.shaped(None, None) if isinstance(value, Tensor) else value
+    return value.shaped(None, None) if isinstance(value, Tensor) else masks.moved(value)
 
 
 def expanded(call: Call) -> Value:
@@ -137,21 +138,39 @@ def fill_where(call: Call, value: Value, mask: Mask | None, fill: float | None) 
     """``value`` with ``fill`` where the mask is True."""
     if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
         step = call.place.draft(StepKind.MASK, stage=mask_stage(value), fill=fill, text=mask.name if mask else "")
-        blocks = fill is not None and fill <= STRONG_FILL
+        blocks = fill is not None and fill <= masks.STRONG_FILL
         if mask and mask.meaning is Meaning.KEEPS and blocks and value.role is Role.SCORES:
             call.place.record.misread.append(
                 Event(
                     step, "the scores are filled where the mask says that a key is attended", "invert the mask: ~mask"
                 )
             )
+        if value.role is Role.SCORES and blocks:
+            masks.blocks(call.place, mask)
         return value.after(step)
-    if fill is not None and fill <= STRONG_FILL and (isinstance(value, Filled) or as_mask(value)):
-        return Mask(Meaning.ADDED, fill=fill, causal=bool(mask and mask.causal), name="mask")
+    if fill is not None and fill <= masks.STRONG_FILL and (isinstance(value, Filled) or as_mask(value)):
+        return _additive(fill, mask, value)
     if isinstance(value, Mask) and value.meaning is Meaning.ADDED:
         return value
     if isinstance(value, Filled) or as_mask(value):
         return Mask(name="mask")
     return value
+
+
+def _additive(fill: float, mask: Mask | None, value: Value = UNKNOWN) -> Mask:
+    """A mask to be added, which holds ``fill`` where ``mask`` is True, and where ``value`` already did."""
+    mask, before = mask or Mask(), value if isinstance(value, Mask) and value.meaning is Meaning.ADDED else Mask()
+    drawn = before if before.triangle else mask
+    return Mask(
+        Meaning.ADDED,
+        fill,
+        mask.causal,
+        "mask",
+        drawn.triangle if not (before.triangle and mask.triangle) else None,
+        drawn.made,
+        kind=Kind.FLOAT,
+        padding=mask.padding or before.padding,
+    )
 
 
 def where(call: Call) -> Value:
@@ -164,8 +183,9 @@ def where(call: Call) -> Value:
             inverted = mask.inverted() if mask and value is kept else mask
             return fill_where(call, value, inverted, number_of(filling))
     fills = [fill for fill in (number_of(kept), number_of(other)) if fill is not None]
-    if len(fills) == 2 and min(fills) <= STRONG_FILL:
-        return Mask(Meaning.ADDED, fill=min(fills), name="mask")
+    if len(fills) == 2 and min(fills) <= masks.STRONG_FILL:
+        mask = as_mask(condition)
+        return _additive(min(fills), mask.inverted() if mask and number_of(other) == min(fills) else mask)
     return UNKNOWN
 
 
@@ -176,18 +196,11 @@ def where_method(call: Call) -> Value:
 def triangle(call: Call) -> Value:
     """``triu`` and ``tril`` of ones, or of the number that blocks."""
     upper = call.kwargs.get("upper") == Flag(True)
-    value, diagonal = call.arg(0, "input"), call.given(1, "diagonal")
-    shift = 0 if diagonal is None else integer(diagonal)
+    value, diagonal = call.arg(0, "input"), call.given(1, "diagonal", "k")
     if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
         return value.after(call.place.draft(StepKind.MASK, stage=mask_stage(value), fill=0.0, text="triangle"))
-    if not isinstance(value, Filled):
-        return Mask(causal=True, name="causal mask")
-    if value.number == 1.0:
-        definite = shift == (1 if upper else 0)
-        meaning = (Meaning.BLOCKS if upper else Meaning.KEEPS) if definite else None
-        return Mask(meaning, causal=True, name="causal mask")
-    added = value.number <= STRONG_FILL and upper and shift == 1
-    return Mask(Meaning.ADDED if added else None, value.number if added else None, causal=True, name="causal mask")
+    shift = 0 if diagonal is None else integer(diagonal)
+    return masks.triangle_of(value, call.place.draft(StepKind.MASK), upper=upper, diagonal=shift)
 
 
 def triu(call: Call) -> Value:
@@ -195,12 +208,62 @@ def triu(call: Call) -> Value:
 
 
 def filled(number: float) -> Op:
-    return lambda call: Filled(number)
+    """``torch.ones(t, t)`` and its kin."""
+    return lambda call: Filled(number, shapes.is_square(call, 0), _kind(call, Kind.FLOAT))
+
+
+def filled_alike(number: float) -> Op:
+    """``torch.ones_like(x)`` and ``x.new_ones(t, t)``."""
+    return lambda call: Filled(number, shapes.is_square(call, 1), _kind(call, None))
 
 
 def full(call: Call) -> Value:
-    number = number_of(call.arg(1, "fill_value"))
-    return UNKNOWN if number is None else Filled(number)
+    """``torch.full((t, t), number)``, and ``torch.full_like(x, number)``."""
+    value = call.arg(1, "fill_value")
+    number, kind = (1.0, Kind.BOOL) if value == Flag(True) else (number_of(value), Kind.FLOAT)
+    return UNKNOWN if number is None else Filled(number, shapes.is_square(call, 0), _kind(call, kind))
+
+
+def full_new(call: Call) -> Value:
+    """``x.new_full(size, fill)``."""
+    return full(replace(call, args=call.args[1:]))
+
+
+def fill_all(call: Call) -> Value:
+    """``tensor.fill_(number)``."""
+    value, number = call.arg(0), number_of(call.arg(1, "value"))
+    if not isinstance(value, Filled):
+        return UNKNOWN if isinstance(value, Mask) else value
+    return UNKNOWN if number is None else replace(value, number=number)
+
+
+def _kind(call: Call, otherwise: Kind | None) -> Kind | None:
+    return masks.kind_of(call.kwargs.get("dtype"), otherwise)
+
+
+def stored_as(kind: Kind) -> Op:
+    """``mask.bool()`` and the like."""
+    return lambda call: masks.cast(_as_mask_or_self(call.arg(0, "input")), kind)
+
+
+def _as_mask_or_self(value: Value) -> Value:
+    return as_mask(value) or value
+
+
+def converted(call: Call) -> Value:
+    """``mask.to(...)``, ``mask.type_as(...)``: to a device, which changes nothing here, or to another dtype."""
+    value = call.arg(0, "input")
+    if not isinstance(value, Mask | Filled):
+        return value
+    for given in (*call.args[1:], *call.kwargs.values()):
+        if isinstance(given, Tensor) or kind_given(given):
+            return masks.cast(value, Kind.FLOAT if isinstance(given, Tensor) else masks.kind_of(given))
+    return value
+
+
+def kind_given(value: Value) -> bool:
+    """Whether an argument of ``to`` is a dtype."""
+    return getattr(value, "name", "") == "dtype" or masks.kind_of(value) is not None
 
 
 def scalar_tensor(call: Call) -> Value:
@@ -303,12 +366,23 @@ def compared(equal: bool) -> Op:
     return lambda call: arithmetic.compare(call.arg(0, "input"), call.arg(1, "other"), equal)
 
 
+def ordered(operator: str) -> Op:
+    return lambda call: arithmetic.ordered(call.place, call.arg(0, "input"), operator, call.arg(1, "other"))
+
+
+def square_subsequent_mask(call: Call) -> Value:
+    """``nn.Transformer.generate_square_subsequent_mask(t)``: -inf after the own position, 0 up to it."""
+    made = call.place.draft(StepKind.MASK)
+    triangle = Triangle(upper=True, diagonal=1, square=True)
+    return Mask(Meaning.ADDED, -math.inf, True, "causal mask", triangle, made, kind=Kind.FLOAT)
+
+
 def finfo(call: Call) -> Value:
     return Unknown("finfo")
 
 
 def mask_joined(either: bool) -> Op:
-    return lambda call: arithmetic.both(call.arg(0, "input"), call.arg(1, "other"), either=either)
+    return lambda call: arithmetic.both(call.place, call.arg(0, "input"), call.arg(1, "other"), either=either)
 
 
 def _table(*groups: tuple[str, Op]) -> dict[str, Op]:
@@ -326,10 +400,15 @@ FUNCTIONS = _table(
     ("normalize layer_norm rms_norm group_norm", normalize),
     ("dropout dropout_ alpha_dropout", dropout),
     (
-        "float half bfloat16 double to type type_as cpu cuda clone detach requires_grad_ nan_to_num nan_to_num_ bool "
-        "int long byte clamp clamp_ clip as_tensor asarray identity upcast",
+        "cpu cuda clone detach requires_grad_ nan_to_num nan_to_num_ clamp clamp_ clip as_tensor asarray from_numpy "
+        "identity upcast",
         same,
     ),
+    ("float half bfloat16 double", stored_as(Kind.FLOAT)),
+    ("bool", stored_as(Kind.BOOL)),
+    ("int long byte", stored_as(Kind.WHOLE)),
+    ("to type type_as astype", converted),
+    ("arange", positions.arange),
     ("contiguous", contiguous),
     ("transpose transpose_ swapaxes swapdims", reshaping.transpose),
     ("t", reshaping.transpose_last),
@@ -351,9 +430,14 @@ FUNCTIONS = _table(
     ("where", where),
     ("tril tril_", triangle),
     ("triu triu_", triu),
-    ("ones ones_like new_ones", filled(1.0)),
-    ("zeros zeros_like new_zeros", filled(0.0)),
-    ("full full_like new_full", full),
+    ("ones", filled(1.0)),
+    ("ones_like new_ones", filled_alike(1.0)),
+    ("zeros", filled(0.0)),
+    ("zeros_like new_zeros", filled_alike(0.0)),
+    ("empty", filled(math.nan)),
+    ("full full_like", full),
+    ("new_full", full_new),
+    ("fill_", fill_all),
     ("tensor FloatTensor Tensor", scalar_tensor),
     ("sqrt sqrt_", root),
     ("rsqrt", inverse_root),
@@ -365,6 +449,11 @@ FUNCTIONS = _table(
     ("sub sub_ subtract", binary(arithmetic.subtract)),
     ("eq", compared(True)),
     ("ne not_equal", compared(False)),
+    ("lt less", ordered("<")),
+    ("le less_equal", ordered("<=")),
+    ("gt greater", ordered(">")),
+    ("ge greater_equal", ordered(">=")),
+    ("generate_square_subsequent_mask", square_subsequent_mask),
     ("logical_not bitwise_not", lambda call: arithmetic.invert(call.arg(0, "input"))),
     ("logical_and bitwise_and", mask_joined(False)),
     ("logical_or bitwise_or", mask_joined(True)),

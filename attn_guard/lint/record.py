@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from attn_guard.anatomy import Stage, StepKind
@@ -45,6 +46,14 @@ class Event:
     label: str = ""
 
 
+class Trouble(StrEnum):
+    """What can be wrong with a mask where it is used."""
+
+    SEES_NEXT = "sees next"
+    HIDES_OWN = "hides own"
+    ADDED_FLAGS = "added flags"
+
+
 @dataclass(eq=False)
 class Record:
     """Everything that a walk has seen, sites by the node of their softmax."""
@@ -54,6 +63,7 @@ class Record:
     misread: list[Event] = field(default_factory=list)
     illegal_views: list[Event] = field(default_factory=list)
     unchecked_heads: list[Event] = field(default_factory=list)
+    noted: dict[Trouble, list[Event]] = field(default_factory=dict)
     late: list[tuple[Draft, Draft]] = field(default_factory=list)
     walked: set[cst.CSTNode] = field(default_factory=set)
 
@@ -72,6 +82,9 @@ class Record:
             known.value = joined if isinstance(joined, Tensor) else value
         else:
             known.value = value
+
+    def note(self, trouble: Trouble, event: Event) -> None:
+        self.noted.setdefault(trouble, []).append(event)
 
     def add(self, value: Tensor, draft: Draft) -> None:
         """A step behind the context, such as the merge of the heads."""

@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import layout
+from attn_guard.lint import layout, masks, positions
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.moved_axes import joined_axis, moved_axis
 from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import Event
-from attn_guard.lint.values import UNKNOWN, Axes, Role, Scalar, Sequence, Shape, Tensor, Unknown, Value
+from attn_guard.lint.values import UNKNOWN, Axes, Positions, Role, Scalar, Sequence, Shape, Tensor, Unknown, Value
 
 
 def transpose(call: Call) -> Value:
     value = call.arg(0, "input")
-    if not isinstance(value, Tensor):
-        return value
     first, second = call.integer(1, "dim0", "axis0"), call.integer(2, "dim1", "axis1")
+    if not isinstance(value, Tensor):
+        return masks.transposed(value, first, second)
     moved = (
         layout.transposed(value, first, second)
         if first is not None and second is not None
@@ -30,14 +30,14 @@ def transpose(call: Call) -> Value:
 def transpose_last(call: Call) -> Value:
     value = call.arg(0)
     if not isinstance(value, Tensor):
-        return value
+        return masks.transposed(value, -2, -1)
     return replace(layout.transposed(value, -2, -1), transposed=call.place.draft(StepKind.SPLIT))
 
 
 def permute(call: Call) -> Value:
     value = call.arg(0, "input")
     if not isinstance(value, Tensor):
-        return value
+        return masks.moved(value)
     axes = [integer(axis) for axis in _items(call.args[1:] or (call.arg(1, "dims"),))]
     known = [axis for axis in axes if axis is not None]
     moved = layout.permuted(value, known) if len(known) == len(axes) else value.shaped(None, None)
@@ -47,7 +47,7 @@ def permute(call: Call) -> Value:
 def movedim(call: Call) -> Value:
     value = call.arg(0, "input")
     if not isinstance(value, Tensor):
-        return value
+        return masks.moved(value)
     source, target = call.integer(1, "source"), call.integer(2, "destination")
     moved = value.shaped(None, None)
     if value.axes and source is not None and target is not None:
@@ -99,7 +99,7 @@ def unflatten(call: Call) -> Value:
 def unsqueeze(call: Call) -> Value:
     value, at = call.arg(0, "input"), call.integer(1, "dim")
     if not isinstance(value, Tensor):
-        return value
+        return positions.unsqueezed(value, at) if isinstance(value, Positions) else value
     if value.axes is None or at is None:
         return replace(value, axes=None, order=None)
     at %= len(value.axes) + 1
@@ -126,6 +126,8 @@ def value_of_unknown(value: Value, target: Axes | None) -> Value:
 def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
     """A view as ``target``, which is a fault where it moves an axis."""
     value = as_tensor(given)
+    if isinstance(given, Positions):
+        return positions.viewed(given, [axis or UNKNOWN for axis in target]) if target else UNKNOWN
     if value is None:
         return given
     moved = moved_axis(value.axes, target) if value.axes and target else None

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
-from attn_guard.lint import arithmetic
+from attn_guard.lint import arithmetic, masks
 from attn_guard.lint.place import Call, is_absent
 from attn_guard.lint.record import Event
 from attn_guard.lint.values import (
     Atom,
     Flag,
+    Kind,
     Mask,
     Meaning,
     Role,
@@ -38,7 +39,11 @@ def scaled_dot_product_attention(call: Call) -> Value:
     step = call.place.draft(StepKind.SCALE, stage=Stage.SCORES, factor=factor if isinstance(factor, Scalar) else None)
     scores = scores.after(step, traced=scores.traced and isinstance(factor, Scalar))
     scores = _masked(call, scores, mask, call.given(5, "is_causal"))
-    if isinstance(mask, Mask) and mask.meaning is Meaning.BLOCKS:
+    if isinstance(mask, Mask) and mask.meaning is not Meaning.ADDED and mask.kind is not Kind.FLOAT:
+        masks.keeps(call.place, mask)
+    elif isinstance(mask, Mask):
+        masks.added(call.place, mask)
+    if isinstance(mask, Mask) and mask.meaning is Meaning.BLOCKS and not (mask.flags and mask.kind is Kind.FLOAT):
         call.place.record.misread.append(
             Event(
                 call.place.draft(StepKind.MASK),
@@ -51,15 +56,15 @@ def scaled_dot_product_attention(call: Call) -> Value:
 
 def multihead_attention(call: Call, layer: str) -> Value:
     """A call of ``nn.MultiheadAttention``: (output, weights)."""
-    masks = {name: call.given(index, name) for name, index in (("key_padding_mask", 3), ("attn_mask", 5))}
-    _read_masks(call, layer, masks)
+    given = {name: call.given(index, name) for name, index in (("key_padding_mask", 3), ("attn_mask", 5))}
+    _read_masks(call, layer, given)
     query, key = (arithmetic.as_tensor(call.arg(index, name)) for index, name in ((0, "query"), (1, "key")))
     value = arithmetic.as_tensor(call.arg(2, "value"))
     if query is None or key is None:
         return Sequence((Tensor(),), endless=True)
     scores = arithmetic.score(call.place, replace(query, steps=(), role=Role.ACTIVATION), Tensor())
     scores = replace(scores, opaque=scores.opaque or call.spread, traced=False)
-    for mask in masks.values():
+    for mask in given.values():
         scores = _masked(call, scores, mask, None)
     _finish(call, scores, value, query)
     return Sequence((Tensor(), Tensor()))
@@ -67,14 +72,33 @@ def multihead_attention(call: Call, layer: str) -> Value:
 
 def transformer_layer(call: Call, layer: str) -> Value:
     """A call of ``nn.TransformerEncoder`` and its kin: only its masks are read."""
-    masks = {name: value for name, value in call.kwargs.items() if name.endswith("mask")}
-    _read_masks(call, layer, masks)
+    positional = _POSITIONAL.get(layer.removeprefix("nn."), ())
+    given = {name: call.given(index, name) for index, name in enumerate(positional)}
+    given |= {name: value for name, value in call.kwargs.items() if name.endswith("mask")}
+    _read_masks(call, layer, {name: mask for name, mask in given.items() if name.endswith("mask")})
     return Tensor()
 
 
-def _read_masks(call: Call, layer: str, masks: Mapping[str, Value | None]) -> None:
-    for name, mask in masks.items():
-        if isinstance(mask, Mask) and mask.meaning is Meaning.KEEPS:
+_DECODER = ("tgt", "memory", "tgt_mask", "memory_mask", "tgt_key_padding_mask", "memory_key_padding_mask")
+_POSITIONAL = {
+    "TransformerEncoder": ("src", "mask", "src_key_padding_mask"),
+    "TransformerEncoderLayer": ("src", "src_mask", "src_key_padding_mask"),
+    "TransformerDecoder": _DECODER,
+    "TransformerDecoderLayer": _DECODER,
+    "Transformer": (
+        *("src", "tgt", "src_mask", "tgt_mask", "memory_mask"),
+        *("src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask"),
+    ),
+}
+
+
+def _read_masks(call: Call, layer: str, given: Mapping[str, Value | None]) -> None:
+    for name, mask in given.items():
+        if isinstance(mask, Mask) and (mask.kind is Kind.FLOAT or mask.meaning is Meaning.ADDED):
+            masks.added(call.place, mask)
+        elif isinstance(mask, Mask):
+            masks.blocks(call.place, mask)
+        if isinstance(mask, Mask) and mask.meaning is Meaning.KEEPS and not (mask.flags and mask.kind is Kind.FLOAT):
             call.place.record.misread.append(
                 Event(
                     call.place.draft(StepKind.MASK),

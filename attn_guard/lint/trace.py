@@ -227,4 +227,8 @@ def _promised_masks(owner: Class) -> dict[str, Value]:
     meanings = {"ignore": Meaning.BLOCKS, "attend": Meaning.KEEPS, "additive": Meaning.ADDED}
     declared = decorator_arguments(owner, "contract").get("masks")
     masks = declared.items() if isinstance(declared, dict) else ()
-    return {name: Mask(meanings.get(meaning), name=name) for name, meaning in masks if isinstance(name, str)}
+    return {
+        name: Mask(meanings.get(meaning), name=name, flags=meaning in ("ignore", "attend"), padding="pad" in name)
+        for name, meaning in masks
+        if isinstance(name, str)
+    }

@@ -187,24 +187,88 @@ class Meaning(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Triangle:
+    """The cells (query i, key j) with j - i >= diagonal, or with j - i <= diagonal where it is not ``upper``.
+
+    square: whether there are as many queries as keys; None where nobody can know.
+    """
+
+    upper: bool
+    diagonal: int
+    square: bool | None = None
+
+    @property
+    def complement(self) -> Triangle:
+        return Triangle(not self.upper, self.diagonal - 1 if self.upper else self.diagonal + 1, self.square)
+
+    @property
+    def transposed(self) -> Triangle:
+        return Triangle(not self.upper, -self.diagonal, self.square)
+
+
+class Kind(StrEnum):
+    """What the numbers of a mask are stored as, as far as it matters for what is done with them."""
+
+    BOOL = "bool"
+    FLOAT = "float"
+    WHOLE = "whole"
+
+
+@dataclass(frozen=True, slots=True)
 class Mask:
-    """A mask over keys. ``fill`` is the number that blocked positions hold in an added mask."""
+    """A mask over keys. ``fill`` is the number that blocked positions hold in an added mask.
+
+    triangle: the cells that are True, or that hold the fill. made: where the triangle was drawn.
+    flags: it is sure to hold nothing but True and False, or 1 and 0. kind: how these are stored, None if unknown.
+    padding: it speaks of padded keys.
+    """
 
     meaning: Meaning | None = None
     fill: float | None = None
     causal: bool = False
     name: str = ""
+    triangle: Triangle | None = None
+    made: Draft | None = None
+    flags: bool = False
+    kind: Kind | None = None
+    padding: bool = False
 
     def inverted(self) -> Mask:
         flipped = {Meaning.BLOCKS: Meaning.KEEPS, Meaning.KEEPS: Meaning.BLOCKS}
-        return replace(self, meaning=flipped.get(self.meaning) if self.meaning else None, fill=None)
+        return replace(
+            self,
+            meaning=flipped.get(self.meaning) if self.meaning else None,
+            fill=None,
+            triangle=self.triangle.complement if self.triangle and self.meaning is not Meaning.ADDED else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A tensor that holds one number everywhere: ``torch.ones(...)``."""
+    """A tensor that holds one number everywhere: ``torch.ones(...)``.
+
+    square: whether its last two axes are of one size; None where nobody can know.
+    """
 
     number: float
+    square: bool | None = None
+    kind: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """``row * i + column * j + shift`` for every query i and key j: what ``torch.arange`` begins, one axis at a time.
+
+    shift is None where it is not known. length: how many there are; square: whether there are as many queries as keys.
+    axes: how many it has.
+    """
+
+    row: int = 0
+    column: int = 1
+    shift: int | None = 0
+    length: Scalar | None = None
+    square: bool | None = None
+    axes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +360,7 @@ Value: TypeAlias = (
     | Tensor
     | Mask
     | Filled
+    | Positions
     | Sequence
     | Shape
     | Dotted
@@ -320,8 +385,7 @@ def join(left: Value, right: Value) -> Value:
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         return _join_tensors(left, right)
     if isinstance(left, Mask) and isinstance(right, Mask):
-        same = left.meaning == right.meaning
-        return Mask(left.meaning if same else None, left.fill if left.fill == right.fill else None, name=left.name)
+        return _join_masks(left, right)
     if isinstance(left, Sequence) and isinstance(right, Sequence) and len(left.items) == len(right.items):
         items = tuple(join(*pair) for pair in zip(left.items, right.items, strict=True))
         return Sequence(items, left.endless or right.endless)
@@ -343,6 +407,20 @@ def join_named(name: str, left: Value, right: Value) -> Value:
         size, power = (sizes.pop() if len(sizes) == 1 else None) or (None, 0.0)
         return Scalar(powers=((Atom(name, size if power == 1.0 else None), 1.0),))
     return join(left, right)
+
+
+def _join_masks(left: Mask, right: Mask) -> Mask:
+    same_cells = left.triangle == right.triangle
+    return Mask(
+        left.meaning if left.meaning == right.meaning else None,
+        left.fill if left.fill == right.fill else None,
+        name=left.name,
+        triangle=left.triangle if same_cells else None,
+        made=left.made if same_cells else None,
+        flags=left.flags and right.flags,
+        kind=left.kind if left.kind is right.kind else None,
+        padding=left.padding and right.padding,
+    )
 
 
 _LATER = {role: place for place, role in enumerate(Role)}

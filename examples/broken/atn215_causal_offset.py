@@ -18,7 +18,7 @@ class CausalSelfAttention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, time, dim = x.shape
         q, k, v = self.qkv(x).view(batch, time, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
-        keep = torch.ones(time, time, dtype=torch.bool, device=x.device).tril(diagonal=1)
+        keep = torch.ones(time, time, dtype=torch.bool, device=x.device).tril(diagonal=1)  # <- ATN215
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=keep)  # <- ATN215
         return self.proj(y.transpose(1, 2).reshape(batch, time, dim))
 
