@@ -101,6 +101,11 @@ class Function:
         return map(_fault, self.record.noted.get(Trouble.ADDED_FLAGS, ()))
 
     @property
+    def plain_masks(self) -> Iterator[Fault]:
+        """Masks that a constructor keeps as plain attributes, which stay behind when the module moves."""
+        return map(_fault, self.record.noted.get(Trouble.PLAIN_ATTRIBUTE, ()) if self.name == "__init__" else ())
+
+    @property
     def illegal_views(self) -> Iterator[Fault]:
         """``.view`` calls that must fail on the transposed tensor that they get."""
         return map(_fault, self.record.illegal_views)

@@ -52,6 +52,7 @@ class Trouble(StrEnum):
     SEES_NEXT = "sees next"
     HIDES_OWN = "hides own"
     ADDED_FLAGS = "added flags"
+    PLAIN_ATTRIBUTE = "plain attribute"
 
 
 @dataclass(eq=False)

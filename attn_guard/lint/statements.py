@@ -8,13 +8,15 @@ import libcst as cst
 
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import expressions, ops
+from attn_guard.lint.attributes import stays_behind
 from attn_guard.lint.frame import Frame
-from attn_guard.lint.record import last_step
+from attn_guard.lint.record import Event, Trouble, last_step
 from attn_guard.lint.values import (
     UNKNOWN,
     Closure,
     Draft,
     Flag,
+    Mask,
     Nothing,
     Tensor,
     Value,
@@ -60,11 +62,21 @@ def _assign(frame: Frame, node: cst.Assign) -> None:
     for target in node.targets:
         frame.assign(target.target, value)
         frame.learn_axes(node.value, target.target)
+        _note_plain_mask(frame, target.target, node.value, value)
     name = node.targets[0].target if len(node.targets) == 1 else None
     step = last_step(value)
     is_new = step is not None and step.node is node.value and step.kind is StepKind.MASK
     if isinstance(name, cst.Name) and isinstance(value, Tensor) and step and is_new:
         frame.masked[name.value] = step, value.core
+
+
+def _note_plain_mask(frame: Frame, target: cst.BaseExpression, node: cst.BaseExpression, value: Value) -> None:
+    """``self.mask = torch.tril(...)``."""
+    if isinstance(target, cst.Attribute) and isinstance(value, Mask) and value.causal and frame.instance is not None:
+        name, family = target.attr.value, frame.walk.family(frame.instance.type)
+        if expressions.evaluate(frame, target.value) is frame.instance and stays_behind(name, node, family):
+            event = Event(Draft(StepKind.MASK, target, frame.region), name)
+            frame.walk.record.note(Trouble.PLAIN_ATTRIBUTE, event)
 
 
 def _expression(frame: Frame, node: cst.BaseExpression) -> None:

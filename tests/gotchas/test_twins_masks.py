@@ -183,3 +183,23 @@ class TestEmptyRow:
         with torch.enable_grad():
             module(features(), PADDING)[~PADDING].sum().backward()
         assert all(bool(p.grad.isfinite().all()) for p in module.parameters() if p.grad is not None) is finite
+
+
+class TestMaskNotBuffer:
+    NAME = "atn220_mask_not_buffer"
+
+    def test_both_hide_the_future_where_they_were_made(self) -> None:
+        broken, fixed, x = build("broken", self.NAME), build("fixed", self.NAME), features()
+        fixed.load_state_dict(broken.state_dict())
+        assert torch.equal(broken(x), fixed(x))
+
+    @pytest.mark.parametrize("target", ["meta", torch.bfloat16])
+    def test_only_the_fixed_one_can_be_moved(self, target: str | torch.dtype) -> None:
+        x = features().to(target)
+        assert build("fixed", self.NAME).to(target)(x).shape == x.shape
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            build("broken", self.NAME).to(target)(x)
+
+    def test_neither_changes_the_checkpoint(self) -> None:
+        broken, fixed = (build(kind, self.NAME).state_dict() for kind in ("broken", "fixed"))
+        assert list(broken) == list(fixed)
