@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 FORMS: tuple[Axes, ...] = ("bk", "b11k", "bqk", "b1qk", "nqk", "qk", "11qk")
 # By its name in torch.nn, this is a mask of (batch, keys) and nothing else.
 KEYS_ONLY = "key_padding_mask"
+# How an encoder–decoder of transformers names the inputs and masks of its decoder.
+OF_DECODER = "decoder_"
 
 
 @dataclass(frozen=True)
@@ -250,12 +252,14 @@ def shaped(allowed: Tensor, axes: Axes, heads: int) -> Tensor:
 def masked_by(xray: XRay, name: str) -> list[Stream]:
     """The streams that a mask argument can speak of: those of its own name's stem, or else all that look alike.
 
-    A mask of keys and values that come in apart speaks of the keys.
+    A mask of keys and values that come in apart speaks of the keys, and one that is not named for a decoder never of
+    what is.
     """
     streams = [stream for stream in xray.streams.all if len(stream.leading) == 2]
     named = [stream for stream in streams if stream.name.split("_")[0] == name.split("_")[0]]
-    apart = [stream for stream in streams if stream is not xray.streams.main]
-    return named or (apart + streams if xray.contract.cross else streams)
+    others = [stream for stream in streams if not stream.name.startswith(OF_DECODER)]
+    apart = [stream for stream in others if stream is not xray.streams.main]
+    return named or (apart + others if xray.contract.cross else others)
 
 
 def holes(batch: int, time: int) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
+from attn_guard.probe.deliveries import masked_by
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.order import Order
 from attn_guard.probe.padding import PaddedRun
@@ -117,10 +118,8 @@ def divergences(xray: XRay) -> Iterator[Divergence]:
     if not has_code_of_its_own(xray.module) or _is_random(xray.tape):
         return
     for name, meaning in (xray.contract.masks or {}).items():
-        main = xray.streams.main
-        if main is not None and len(main.leading) == 2:
-            shape = main.leading if main.time_axis == 1 else main.leading[::-1]
-            nothing = torch.ones(shape, dtype=torch.bool, device=xray.tape.values[main.rows.value].device)
+        nothing = _blocks_nothing(xray, name)
+        if nothing is not None:
             for path in with_and_without(xray.module, call, name, nothing, meaning):
                 yield from _compared(xray, usual, path, None)
     for padded in xray.padded[:1]:
@@ -134,6 +133,16 @@ def _real(padded: PaddedRun) -> Tensor | None:
     """(batch, time) real tokens of the output; None where all are, since the padding is in the memory."""
     stream, main = padded.delivery.stream, padded.delivery.main
     return padded.keep if main is None or stream.leading == main.leading else None
+
+
+def _blocks_nothing(xray: XRay, name: str) -> Tensor | None:
+    """(batch, time) True everywhere, of the stream that a mask argument speaks of: the main one, where it can be."""
+    streams = masked_by(xray, name)
+    stream = next((one for one in streams if one is xray.streams.main), next(iter(streams), None))
+    if stream is None:
+        return None
+    shape = stream.leading if stream.time_axis == 1 else stream.leading[::-1]
+    return torch.ones(shape, dtype=torch.bool, device=xray.tape.values[stream.rows.value].device)
 
 
 def _compared(xray: XRay, usual: Side, path: Path, keep: Tensor | None) -> Iterator[Divergence]:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 import attn_guard
 from attn_guard.contract import Contract, declared_contract
 from attn_guard.findings import Finding, Report, Severity
-from attn_guard.probe.deliveries import Delivery
-from attn_guard.probe.xray import XRay, find_call
+from attn_guard.probe.calling import given
+from attn_guard.probe.deliveries import Delivery, masked_by
+from attn_guard.probe.xray import XRay, find_call, look
 from tests.probe.modules import D, H, features, later, seeded
 from tests.probe.silent_modules import Parts
 
@@ -353,3 +354,56 @@ def test_a_causal_mask_upside_down_is_no_wrong_join() -> None:
     report = attn_guard.check(seeded(Window), features(3, 7), causal=True)
     assert "ATN221" not in report.codes
     assert not report.ok
+
+
+class OfTransformers(Parts):
+    """Encoder and decoder in one; ``attention_mask`` speaks of the encoder's input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(31, D)
+        self.cross = nn.MultiheadAttention(D, H, batch_first=True)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        decoder_input_ids: Tensor,
+        attention_mask: Any = None,
+        decoder_attention_mask: Any = None,
+    ) -> Tensor:
+        q, k, v = self.heads(self.words(input_ids))
+        memory = self.merge(self.scores(q, k).softmax(-1) @ v)
+        target: Tensor = self.words(decoder_input_ids)
+        return self.cross(target, memory, memory, need_weights=False)[0]
+
+
+class Captioner(Parts):
+    """As `OfTransformers`, with features of another kind in place of ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv1d(24, D, 3, padding=1)
+        self.words = nn.Embedding(31, D)
+        self.cross = nn.MultiheadAttention(D, H, batch_first=True)
+
+    def forward(self, input_features: Tensor, decoder_input_ids: Tensor, attention_mask: Any = None) -> Tensor:
+        memory = self.stem(input_features).transpose(1, 2)
+        target: Tensor = self.words(decoder_input_ids)
+        return self.cross(target, memory, memory, need_weights=False)[0]
+
+
+def spoken_of(module: nn.Module, inputs: dict[str, Tensor], mask: str) -> list[str]:
+    call = given(None, inputs, Contract(), module)
+    return [stream.name for stream in masked_by(look(module, call, Contract(), 0), mask)]
+
+
+def test_which_input_a_mask_of_an_encoder_decoder_speaks_of() -> None:
+    ids = torch.arange(14).view(2, 7)
+    inputs = {"input_ids": ids, "decoder_input_ids": ids[:, :5]}
+    assert spoken_of(seeded(OfTransformers), inputs, "attention_mask") == ["input_ids"]
+    assert spoken_of(seeded(OfTransformers), inputs, "decoder_attention_mask") == ["decoder_input_ids"]
+
+
+def test_a_mask_of_features_says_nothing_of_the_ids_of_a_decoder() -> None:
+    inputs = {"input_features": torch.randn(2, 24, 9), "decoder_input_ids": torch.arange(10).view(2, 5)}
+    assert spoken_of(seeded(Captioner), inputs, "attention_mask") == []
