@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,12 +39,15 @@ def inputs(model: Any, seed: int = 0) -> Iterator[dict[str, Any]]:
         names.append("decoder_input_ids")
     optional = [name for name in _COMPANIONS if name in parameters and name not in names]
     generator = torch.Generator().manual_seed(seed)
-    for extra in ([], optional, *([[name] for name in optional] if len(optional) > 1 else [])):
+    plain: list[dict[str, Any]] = [{}, {"use_cache": False}] if "use_cache" in parameters else [{}]
+    for extra, without in itertools.product(
+        ([], optional, *([[name] for name in optional] if len(optional) > 1 else [])), plain
+    ):
         for form in range(4):
             filled = {name: _value(name, model.config, form, generator) for name in [*names, *extra]}
             if form and all(value is None or _same_form(name, form) for name, value in filled.items()):
                 continue
-            yield _with_masks({name: value for name, value in filled.items() if value is not None})
+            yield _with_masks({name: value for name, value in filled.items() if value is not None} | without)
 
 
 def _with_masks(filled: dict[str, Any]) -> dict[str, Any]:

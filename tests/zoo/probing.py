@@ -1,9 +1,10 @@
-"""Probes a whole model, then each attention class inside it on the call that it receives there."""
+"""Probes a whole model, then each attention class of it on the call that it receives there."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,8 +13,16 @@ from torch import nn
 import attn_guard
 from attn_guard.contract import Contract
 from attn_guard.findings import Finding, Report
-from attn_guard.probe.calling import given
+from attn_guard.probe.calling import Call, given
+from attn_guard.probe.copies import copied
+from attn_guard.probe.flow import Flow
+from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.inside import calls_inside
+from attn_guard.probe.record import record
+
+HOLDS_NONE = "no two values of content meet in a product, and there are no weights"
+_MEETINGS = frozenset("mul mul_ div mm bmm addmm baddbmm matmul linear addcmul".split())
+_WEIGHTS = frozenset("_softmax _safe_softmax softmax sigmoid".split())
 
 
 @dataclass
@@ -44,24 +53,20 @@ class Outcome:
 
 
 def probe_model(
-    kind: str, model: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    kind: str, model: nn.Module, kwargs: dict[str, Any] | None = None, known: Collection[str] = ()
 ) -> Outcome:
-    """Checks a model and its attention classes on one call of it."""
+    """Checks a model and its attention classes on one call of it, but for classes that are ``known``."""
     start = time.perf_counter()
-    kwargs = kwargs or {}
-    whole, report = probed(type(model).__name__, "", model, args, kwargs)
-    parts = attention_parts(model, report)
-    calls = calls_inside(model, given(args, kwargs, Contract(), model), list(parts))
-    classes = []
-    for path, name in parts.items():
-        call = calls.get(path)
-        if call is None:
-            continue
-        if isinstance(call, Exception):
-            classes.append(Probed(name, path, declined=str(call)))
+    call = given(None, kwargs or {}, Contract(), model)
+    whole, report = probed(class_name(model), "", model, call)
+    parts = {path: name for path, name in attention_parts(model, report).items() if name not in known}
+    classes = [replace(whole, findings=[])] if parts.pop("", "") else []
+    for path, received in (calls_inside(model, call, list(parts)) if parts else {}).items():
+        name = parts[path]
+        if isinstance(received, Exception):
+            classes.append(Probed(name, path, declined=str(received)))
         else:
-            part, batch_first = model.get_submodule(path), None if call.batch_first else False
-            classes.append(probed(name, path, part, call.args, call.kwargs, batch_first)[0])
+            classes.append(probed(name, path, model.get_submodule(path), received)[0])
     return Outcome(kind, "ran", seconds=time.perf_counter() - start, whole=whole, classes=classes)
 
 
@@ -70,27 +75,41 @@ def attention_parts(model: nn.Module, report: Report) -> dict[str, str]:
     holders = {site.name for site in report.sites}
     found: dict[str, str] = {}
     for path, part in model.named_modules():
-        name = type(part).__qualname__
-        says_so = "attention" in name.lower() or "attn" in name.lower()
-        if path and (path in holders or says_so) and name not in found.values():
+        name = class_name(part)
+        called = type(part).__qualname__.lower()
+        if (path in holders or "attention" in called or "attn" in called) and name not in found.values():
             found[path] = name
     return found
 
 
-def probed(
-    name: str, path: str, module: nn.Module, args: Any, kwargs: Any, batch_first: bool | None = None
-) -> tuple[Probed, Report]:
+def class_name(module: nn.Module) -> str:
+    """The name of a class; outside of `transformers`, which gives each class a name of its own, with its module."""
+    cls = type(module)
+    library = cls.__module__.partition(".")[0]
+    return cls.__qualname__ if library == "transformers" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def probed(name: str, path: str, module: nn.Module, call: Call) -> tuple[Probed, Report]:
     start = time.perf_counter()
-    report = attn_guard.check(module, args, kwargs, batch_first=batch_first)
+    report = attn_guard.check(module, call.args, call.kwargs, batch_first=None if call.batch_first else False)
     notes = [finding for finding in report if finding.code == "ATN903"]
     declined = "; ".join(note for finding in notes for note in finding.notes[:1])
     if not report.sites and not declined:
-        declined = "no attention computation shows"
-    findings = [finding for finding in report if finding.code != "ATN903"]
-    result = Probed(
-        name, path, len(report.sites), declined, time.perf_counter() - start, [_told(finding) for finding in findings]
+        declined = "no attention computation shows" if holds_attention(module, call) else HOLDS_NONE
+    findings = [_told(finding) for finding in report if finding.code != "ATN903"]
+    return Probed(name, path, len(report.sites), declined, time.perf_counter() - start, findings), report
+
+
+def holds_attention(module: nn.Module, call: Call) -> bool:
+    """Whether a run has a product of two values of content, or weights: a projection or a bias for attention has
+    neither."""
+    args, kwargs = copied((call.args, call.kwargs))
+    with preserved(module, 0):
+        flow = Flow.of(record(module, args, kwargs, call.names(module)))
+    return any(
+        op.name in _WEIGHTS or (op.name in _MEETINGS and len(flow.content.intersection(op.inputs)) > 1)
+        for op in flow.tape.ops
     )
-    return result, report
 
 
 def _told(finding: Finding) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("kind", SAMPLE)
 def test_a_model_as_its_authors_wrote_it(kind: str) -> None:
     found = example(kind)
-    result = probe_model(kind, found.model, (), found.kwargs)
+    result = probe_model(kind, found.model, found.kwargs)
     assert result.whole is not None
     parts = [result.whole, *result.classes]
     assert [finding for part in parts for finding in part.findings if finding["severity"] != "info"] == []
