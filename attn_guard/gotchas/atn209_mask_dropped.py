@@ -15,6 +15,9 @@ and the code falls back to a branch that was never given the mask; `checkpoint(b
 mask)`; causality that is added only `if mask is not None`. Tests run one of the paths. The other one is used for
 training, for plots or on other hardware, and looks at padding or into the future.
 
+In source, only a switch between two computations in one function is followed, and only where it is sure that one of
+them has no mask: a test that asks for the mask itself, a cache or a length has its reasons.
+
 Example
 -------
 {broken}
@@ -33,6 +36,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -43,6 +47,12 @@ GOTCHA = Gotcha(
     explains=("ATN212", "ATN214", "ATN503"),
     explained_by=("ATN1", "ATN201", "ATN202", "ATN203", "ATN205", "ATN206", "ATN207", "ATN208", "ATN221", "ATN3"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """Attention on both sides of a switch of which one is surely without a mask."""
+    for path in function.maskless_paths:
+        yield GOTCHA.at(path.location, "the mask of the other path is lost on this one", related=path.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

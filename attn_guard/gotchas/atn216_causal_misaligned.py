@@ -15,6 +15,9 @@ A triangle from the top left is right where the queries are the first keys, as i
 filled. With one new query no mask is needed. Between two different sequences (cross-attention) a triangle says that
 their positions correspond, which is rarely meant; this is a warning.
 
+In source, the cache is known by `torch.cat` with something that is named like one. A branch that only runs without a
+cache may be causal, and so may `is_causal=past is None`.
+
 Example
 -------
 {broken}
@@ -34,6 +37,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -43,6 +47,12 @@ GOTCHA = Gotcha(
     fix="pass a mask aligned to the bottom right: torch.ones(Tq, Tk, dtype=torch.bool).tril(Tk - Tq)",
     explains=("ATN209", "ATN503", "ATN701"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A cache in front of the keys, and a triangle that starts at the first of them whether there is one or not."""
+    for triangle in function.misaligned_triangles:
+        yield GOTCHA.at(triangle.location, related=triangle.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

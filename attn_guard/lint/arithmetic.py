@@ -140,7 +140,7 @@ def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> T
         return _add_tensors(place, tensor, other)
     mask = as_mask(other)
     if tensor.role is Role.SCORES and mask:
-        masks.added(place, mask)
+        masks.added(place, mask, tensor)
         fill = mask.fill * sign if mask.fill is not None and mask.meaning is Meaning.ADDED else None
         step = place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=fill, text=mask.name)
         # scores * keep + (1 - keep) * -1e9: the product alone is no mask yet, the sum is
@@ -223,6 +223,7 @@ def score(place: Place, query: Tensor, key: Tensor) -> Tensor:
         bounded=query.bounded or key.bounded,
         core=core,
         width=query.last,
+        grown=key.grown,
     )
 
 

@@ -158,7 +158,10 @@ _ORDERS: dict[type, str] = {
 
 def _conditional(frame: Frame, node: cst.IfExp) -> Value:
     evaluate(frame, node.test)
-    return join(evaluate(frame, node.body), evaluate(frame, node.orelse))
+    with frame.walk.record.inside(node, 0):
+        body = evaluate(frame, node.body)
+    with frame.walk.record.inside(node, 1):
+        return join(body, evaluate(frame, node.orelse))
 
 
 def _boolean(frame: Frame, node: cst.BooleanOperation) -> Value:

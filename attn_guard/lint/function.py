@@ -14,7 +14,8 @@ from attn_guard.anatomy import Site, StepKind
 from attn_guard.findings import Location
 from attn_guard.lint import names
 from attn_guard.lint.decorators import decorator_arguments
-from attn_guard.lint.record import Event, Record, SiteDraft, Trouble
+from attn_guard.lint.paths import first_mask, masked_beside
+from attn_guard.lint.record import Event, Record, SiteDraft, Trouble, softmax_of
 from attn_guard.lint.regions import Class, Region
 from attn_guard.lint.sites import exactly, make_site
 
@@ -99,6 +100,21 @@ class Function:
     def added_flags(self) -> Iterator[Fault]:
         """Masks of True and False, or 1 and 0, that are added to the scores."""
         return map(_fault, self.record.noted.get(Trouble.ADDED_FLAGS, ()))
+
+    @property
+    def misaligned_triangles(self) -> Iterator[Fault]:
+        """Causal masks that start at the first key, although a cache comes first."""
+        return map(_fault, self.record.noted.get(Trouble.MISALIGNED, ()))
+
+    @property
+    def maskless_paths(self) -> Iterator[Fault]:
+        """Attention without a mask on one side of a switch, where there is one on the other."""
+        own = [site for site in self.reached if site.region is self.region]
+        for site in own:
+            masked = next((other for other in own if masked_beside(site, other)), None)
+            softmax, mask = softmax_of(site.value), first_mask(masked) if masked else None
+            if softmax and mask:
+                yield Fault(exactly(softmax), related=(exactly(mask), "the mask of the other path"))
 
     @property
     def plain_masks(self) -> Iterator[Fault]:

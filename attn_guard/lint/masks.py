@@ -149,31 +149,44 @@ def _begins_later(part: cst.BaseSlice) -> bool:
     return lower is not None and not (isinstance(lower, cst.Integer) and lower.value == "0")
 
 
-def blocks(place: Place, mask: Mask | None) -> None:
+def blocks(place: Place, mask: Mask | None, scores: Tensor | None = None) -> None:
     """The mask hides the keys where it is True, or holds its fill."""
     if mask is not None and mask.triangle:
-        _check_offset(place, mask, mask.triangle.complement)
+        _judge(place, mask, mask.triangle.complement, scores)
 
 
-def keeps(place: Place, mask: Mask | None) -> None:
+def keeps(place: Place, mask: Mask | None, scores: Tensor | None = None) -> None:
     """The mask shows the keys where it is True."""
     if mask is not None and mask.triangle:
-        _check_offset(place, mask, mask.triangle)
+        _judge(place, mask, mask.triangle, scores)
 
 
-def _check_offset(place: Place, mask: Mask, visible: Triangle) -> None:
-    if visible.upper or visible.diagonal not in (1, -1) or visible.square is False:
+def _judge(place: Place, mask: Mask, visible: Triangle, scores: Tensor | None) -> None:
+    if visible.upper:
+        return
+    if visible.square is False:
+        if visible.diagonal == 0 and scores is not None:
+            starts_at_top_left(place, scores)
         return
     used = place.draft(StepKind.MASK)
     made = mask.made or used
-    trouble = Trouble.SEES_NEXT if visible.diagonal == 1 else Trouble.HIDES_OWN
-    related = None if made.node is used.node else used
-    place.record.note(trouble, Event(made, related=related, label="used here"))
+    trouble = {1: Trouble.SEES_NEXT, -1: Trouble.HIDES_OWN}.get(visible.diagonal)
+    if trouble:
+        related = None if made.node is used.node else used
+        place.record.note(trouble, Event(made, related=related, label="used here"))
 
 
-def added(place: Place, mask: Mask | None) -> None:
+def starts_at_top_left(place: Place, scores: Tensor) -> None:
+    """A triangle that starts at the first key, where a cache is sure to be in front of the keys, or may be."""
+    grown = scores.grown
+    if grown is not None and place.record.branches <= grown.branches:
+        event = Event(place.draft(StepKind.MASK), related=grown.draft, label="the keys of the cache come first here")
+        place.record.note(Trouble.MISALIGNED, event)
+
+
+def added(place: Place, mask: Mask | None, scores: Tensor | None = None) -> None:
     """The mask is added to the scores."""
     if mask is None or mask.meaning is Meaning.ADDED:
-        blocks(place, mask)
+        blocks(place, mask, scores)
     elif mask.flags:
         place.record.note(Trouble.ADDED_FLAGS, Event(place.draft(StepKind.MASK), mask.name))

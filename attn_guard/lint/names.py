@@ -42,6 +42,7 @@ _MASK = re.compile(r"mask", re.IGNORECASE)
 _HEAD_MASK = re.compile(r"head_?mask|mask_?heads?|drop", re.IGNORECASE)
 _PADDING_MASK = re.compile(r"(?:.*_)?(?:padding_mask|pad_mask|key_mask|src_mask_pad|padding)")
 
+_CACHE = re.compile(r"cache|past|prev|history", re.IGNORECASE)
 _LENGTHS = re.compile(r"(?:(?!prefix|prompt|max)\w*_)?(?:lengths?|lens?|seq_?lens?|seq_?lengths?)", re.IGNORECASE)
 
 
@@ -83,6 +84,11 @@ def is_mask(name: str) -> bool:
 def is_padding_mask(name: str) -> bool:
     """Whether a name stands for a mask over padded keys. That of the targets is implied by a causal mask."""
     return _PADDING_MASK.fullmatch(name) is not None and not name.startswith(("tgt", "target", "query", "dec"))
+
+
+def is_cache(name: str) -> bool:
+    """Whether a name stands for the keys and values of earlier calls."""
+    return _CACHE.search(name) is not None
 
 
 def is_lengths(name: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import arithmetic, einsum, layout, masks, positions, reshaping, shapes
+from attn_guard.lint import arithmetic, einsum, layout, masks, names, positions, reshaping, shapes
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import Event, mask_stage
@@ -17,6 +17,7 @@ from attn_guard.lint.values import (
     Atom,
     Filled,
     Flag,
+    Grown,
     Kind,
     Mask,
     Meaning,
@@ -107,6 +108,8 @@ def joined(call: Call) -> Value:
     known = [item for item in items if isinstance(item, Tensor) and item.steps]
     if known:
         rest = replace(known[-1], axes=None, order=None)
+        if len(known) == 1 and any(isinstance(item, Unknown) and names.is_cache(item.name) for item in items):
+            rest = replace(rest, grown=Grown(call.place.draft(StepKind.SPLIT), call.place.record.branches))
         return replace(rest, opaque=rest.opaque or rest.role is Role.SCORES)
     masks = [mask for item in items if (mask := as_mask(item))]
     if masks:
@@ -146,7 +149,7 @@ def fill_where(call: Call, value: Value, mask: Mask | None, fill: float | None) 
                 )
             )
         if value.role is Role.SCORES and blocks:
-            masks.blocks(call.place, mask)
+            masks.blocks(call.place, mask, value)
         return value.after(step)
     if fill is not None and fill <= masks.STRONG_FILL and (isinstance(value, Filled) or as_mask(value)):
         return _additive(fill, mask, value)

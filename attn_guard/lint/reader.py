@@ -83,7 +83,7 @@ def _merged(views: list[tuple[bool, SiteDraft]]) -> SiteDraft:
         value = join(first.value, other.value)
         beside = [*first.beside, *(b for b in other.beside if all(b.node is not a.node for a in first.beside))]
         merged = value if isinstance(value, Tensor) else first.value
-        first = SiteDraft(merged, first.region, beside, first.declares_scale)
+        first = SiteDraft(merged, first.region, beside, first.declares_scale, first.branches)
     return _as_declared(first)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint.values import Draft, Role, Tensor, Value, join
+from attn_guard.lint.values import Branch, Draft, Role, Tensor, Value, join
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -23,6 +25,7 @@ class SiteDraft:
     region: Region
     beside: list[Draft] = field(default_factory=list)
     declares_scale: bool = False
+    branches: frozenset[Branch] = frozenset()
 
     @property
     def is_complete(self) -> bool:
@@ -52,6 +55,7 @@ class Trouble(StrEnum):
     SEES_NEXT = "sees next"
     HIDES_OWN = "hides own"
     ADDED_FLAGS = "added flags"
+    MISALIGNED = "misaligned"
     PLAIN_ATTRIBUTE = "plain attribute"
 
 
@@ -67,6 +71,17 @@ class Record:
     noted: dict[Trouble, list[Event]] = field(default_factory=dict)
     late: list[tuple[Draft, Draft]] = field(default_factory=list)
     walked: set[cst.CSTNode] = field(default_factory=set)
+    branches: frozenset[Branch] = frozenset()
+
+    @contextmanager
+    def inside(self, node: cst.CSTNode, side: int) -> Iterator[None]:
+        """While one of the alternatives of a statement or expression is walked."""
+        outer = self.branches
+        self.branches = outer | {(node, side)}
+        try:
+            yield
+        finally:
+            self.branches = outer
 
     def see(self, value: Tensor, region: Region, **facts: Any) -> None:
         """Weights or a context of a site; what several branches see of one site is joined."""
@@ -75,7 +90,7 @@ class Record:
             return
         known = self.sites.get(softmax.node)
         if known is None:
-            self.sites[softmax.node] = SiteDraft(value, softmax.region, **facts)
+            self.sites[softmax.node] = SiteDraft(value, softmax.region, branches=self.branches, **facts)
         elif known.is_complete and value.role != known.value.role:
             return
         elif known.value.role == value.role:

@@ -40,9 +40,11 @@ def scaled_dot_product_attention(call: Call) -> Value:
     scores = scores.after(step, traced=scores.traced and isinstance(factor, Scalar))
     scores = _masked(call, scores, mask, call.given(5, "is_causal"))
     if isinstance(mask, Mask) and mask.meaning is not Meaning.ADDED and mask.kind is not Kind.FLOAT:
-        masks.keeps(call.place, mask)
+        masks.keeps(call.place, mask, scores)
     elif isinstance(mask, Mask):
-        masks.added(call.place, mask)
+        masks.added(call.place, mask, scores)
+    if call.given(5, "is_causal") == Flag(True):
+        masks.starts_at_top_left(call.place, scores)
     if isinstance(mask, Mask) and mask.meaning is Meaning.BLOCKS and not (mask.flags and mask.kind is Kind.FLOAT):
         call.place.record.misread.append(
             Event(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Many
 
 import libcst as cst
 
@@ -112,7 +113,7 @@ def _run(frame: Frame, node: cst.CSTNode) -> None:
         _loop(frame, node)
     elif isinstance(node, cst.While):
         expressions.evaluate(frame, node.test)
-        _alternatives(frame, [[node.body], []])
+        _alternatives(frame, node, [[node.body], []])
     elif isinstance(node, cst.With):
         for item in node.items:
             expressions.evaluate(frame, item.item)
@@ -124,7 +125,7 @@ def _run(frame: Frame, node: cst.CSTNode) -> None:
     elif isinstance(node, cst.FunctionDef):
         frame.names[node.name.value] = Closure(frame.region, node, frame.instance, frame.names)
     elif isinstance(node, cst.Match):
-        _alternatives(frame, [[case.body] for case in node.cases])
+        _alternatives(frame, node, [[case.body] for case in node.cases])
 
 
 def _branch(frame: Frame, node: cst.If) -> None:
@@ -138,7 +139,7 @@ def _branch(frame: Frame, node: cst.If) -> None:
         sides = [sides[0] if test.truth else sides[1]]
     elif (missing := _tested_for_none(frame, node.test)) is not None:
         sides = [sides[0] if missing else sides[1]]
-    _alternatives(frame, sides)
+    _alternatives(frame, node, sides)
 
 
 def _tested_for_none(frame: Frame, test: cst.BaseExpression) -> bool | None:
@@ -154,24 +155,30 @@ def _tested_for_none(frame: Frame, test: cst.BaseExpression) -> bool | None:
     return None
 
 
-def _alternatives(frame: Frame, sides: Iterable[Iterable[cst.BaseSuite | cst.If]]) -> None:
+def _alternatives(frame: Frame, node: cst.CSTNode, sides: Many[Iterable[cst.BaseSuite | cst.If]]) -> None:
     """Walks each side from the same start; afterwards a name stands for what any side may have left in it."""
+    record = frame.walk.record
     start = dict(frame.names)
     held = dict(frame.instance.attributes) if frame.instance else {}
     ends: list[tuple[dict[str, Value], dict[str, Value]]] = []
-    for side in sides:
+    open_sides: list[int] = []
+    for index, side in enumerate(sides):
         frame.names, frame.ended = dict(start), False
         if frame.instance:
             frame.instance.attributes.clear()
             frame.instance.attributes.update(held)
-        for part in side:
-            if isinstance(part, cst.If):
-                _run(frame, part)
-            else:
-                run_body(frame, part)
+        with record.inside(node, index):
+            for part in side:
+                if isinstance(part, cst.If):
+                    _run(frame, part)
+                else:
+                    run_body(frame, part)
         if not frame.ended:
+            open_sides.append(index)
             ends.append((frame.names, dict(frame.instance.attributes) if frame.instance else {}))
     frame.ended = not ends
+    if len(open_sides) == 1 < len(sides):  # what follows belongs to the only side that goes on
+        record.branches |= {(node, open_sides[0])}
     frame.names = _joined([names for names, _ in ends]) if ends else start
     if frame.instance and ends:
         merged = _joined([attributes for _, attributes in ends])
@@ -190,13 +197,13 @@ def _joined(ends: list[dict[str, Value]]) -> dict[str, Value]:
 def _loop(frame: Frame, node: cst.For) -> None:
     over = expressions.evaluate(frame, node.iter)
     frame.assign(node.target, expressions.items_of(over)[0])
-    _alternatives(frame, [[node.body], []])
+    _alternatives(frame, node, [[node.body], []])
     frame.ended = False
 
 
 def _try(frame: Frame, node: cst.Try | cst.TryStar) -> None:
     handlers: list[list[cst.BaseSuite | cst.If]] = [[handler.body] for handler in node.handlers]
-    _alternatives(frame, [[node.body], *handlers])
+    _alternatives(frame, node, [[node.body], *handlers])
     for after in (node.orelse, node.finalbody):
         if after is not None and not frame.ended:
             run_body(frame, after.body)

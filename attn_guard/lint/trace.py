@@ -163,6 +163,7 @@ class Walk:
         frame = Frame(self, region, {}, function.instance, function.scope)
         self._bind(frame, node, call)
         self._stack.append(node)
+        branches = self.record.branches
         if call is not None and call.place.region is not region:
             self.record.walked.add(node)
         try:
@@ -171,6 +172,7 @@ class Walk:
             run_body(frame, node.body)
         finally:
             self._stack.pop()
+            self.record.branches = branches
         for name, (step, core) in frame.masked.items():
             if len(re.findall(rf"\b{name}\b", region.text)) == 1:
                 self.record.drop(step, core)

@@ -130,6 +130,17 @@ class Draft:
         return self.node, self.kind, self.stage
 
 
+Branch: TypeAlias = "tuple[cst.CSTNode, int]"  # a statement with alternatives, and which of them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grown:
+    """Keys that a cache was put in front of: where, and in which branches."""
+
+    draft: Draft
+    branches: frozenset[Branch]
+
+
 class Role(StrEnum):
     """Where in the anatomy a tensor is."""
 
@@ -154,6 +165,7 @@ class Tensor:
     axes: its sizes, where its rank is known. last: the size of its last axis.
     order: for each axis, its place in memory; () is contiguous, None unknown. transposed: the step that made it so.
     core: the SCORES step of scores, weights and contexts; width: what the product in it sums over.
+    grown: a cache was put in front of it, or of the keys of the scores.
     """
 
     role: Role = Role.ACTIVATION
@@ -168,6 +180,7 @@ class Tensor:
     core: Draft | None = None
     width: Scalar | None = None
     name: str = ""
+    grown: Grown | None = None
 
     def after(self, *steps: Draft, **changes: Any) -> Tensor:
         """This tensor after further steps."""
@@ -439,6 +452,7 @@ def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
         last=left.last if left.last == right.last else None,
         width=left.width if left.width == right.width else None,
         order=left.order if left.order == right.order else None,
+        grown=left.grown or right.grown,
     )
 
 

@@ -1,0 +1,40 @@
+"""Two ways through one function that compute attention, of which one is given the mask and the other is not."""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from attn_guard.anatomy import Stage, StepKind
+from attn_guard.lint.record import SiteDraft
+from attn_guard.lint.values import Draft
+
+_SWITCH = re.compile(
+    r"need_weights|(?:return|output|with|need|get|save|store|visuali\w*)_\w*(?:attn|attention|weights?|scores|probs|map)"
+    r"|flash|sdpa|fused|scaled_dot_product|xformers|memory_efficient|mem_efficient|eager|naive|checkpoint",
+    re.IGNORECASE,
+)
+_ABOUT_MASKS = re.compile(r"mask|causal|cross|past|cache|prev|len|size|shape|pad|train", re.IGNORECASE)
+
+
+def masked_beside(site: SiteDraft, other: SiteDraft) -> bool:
+    """Whether a site is surely without a mask, and an implementation switch leads to another one that has one."""
+    if not site.is_unmasked or first_mask(other) is None:
+        return False
+    parted = {node for node, side in site.branches if any(node is at and side != to for at, to in other.branches)}
+    return len(parted) == 1 and all(is_switch(node) for node in parted)
+
+
+def first_mask(site: SiteDraft) -> Draft | None:
+    """The first mask on the scores of a site."""
+    masks = (step for step in site.value.steps if step.kind is StepKind.MASK and step.stage is Stage.SCORES)
+    return next(masks, None)
+
+
+def is_switch(node: cst.CSTNode) -> bool:
+    """Whether a statement chooses an implementation, and not by what masks there are."""
+    if not isinstance(node, cst.If | cst.IfExp):
+        return False
+    test = cst.Module([]).code_for_node(node.test)
+    return bool(_SWITCH.search(test)) and not _ABOUT_MASKS.search(test)
