@@ -11,7 +11,7 @@ from attn_guard.lint.record import SiteDraft
 from attn_guard.lint.values import Draft
 
 _SWITCH = re.compile(
-    r"need_weights|(?:return|output|with|need|get|save|store|visuali\w*)_\w*(?:attn|attention|weights?|scores|probs|map)"
+    r"(?:need|return|output)_\w+|(?:with|get|save|store|visuali\w*)_\w*(?:attn|attention|weights?|scores|probs|map)"
     r"|flash|sdpa|fused|scaled_dot_product|xformers|memory_efficient|mem_efficient|eager|naive|checkpoint",
     re.IGNORECASE,
 )
