@@ -12,8 +12,8 @@ What a reader could not find out stays ``None`` or empty: unknown is never a fin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from attn_guard.findings import Location
@@ -198,6 +198,10 @@ class Site:
     @property
     def context(self) -> Step | None:
         return self._only(StepKind.CONTEXT)
+
+    def placed(self, place: Callable[[Location], Location]) -> Site:
+        """This site with the places of its steps changed."""
+        return replace(self, steps=tuple(replace(step, location=place(step.location)) for step in self.steps))
 
     def _only(self, kind: StepKind) -> Step | None:
         return next(iter(self.find(kind)), None)

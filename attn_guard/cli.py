@@ -228,13 +228,13 @@ def _fix(options: argparse.Namespace, config: Config, report: Report, baseline: 
 
 def _add_ignores(report: Report, reason: str) -> int:
     from attn_guard.gotchas.registry import entries
-    from attn_guard.lint.add_ignore import with_ignores
+    from attn_guard.lint.add_ignore import ignoring
     from attn_guard.lint.rewrite import rewrite
 
     failing = [found for found in report.findings if found.fails and found.code in entries()]
     for path in dict.fromkeys(found.location.path for found in failing):
         here = [found for found in failing if found.location.path == path]
-        rewrite(Path(path), partial(with_ignores, findings=here, reason=reason))
+        rewrite(Path(path), partial(ignoring, findings=here, reason=reason))
     _print(f"silenced {counted(len(failing), 'finding')}")
     return CLEAN
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -115,6 +115,18 @@ class Finding:
     def sort_key(self) -> tuple[str, int, int, int, str]:
         place = self.location
         return (place.path, place.cell, place.line, place.column, self.code)
+
+
+def placed(finding: Finding, place: Callable[[Location], Location]) -> Finding:
+    """A finding with all of its places changed."""
+    edits = finding.fix.edits if finding.fix else ()
+    moved = tuple(replace(edit, location=place(edit.location)) for edit in edits)
+    return replace(
+        finding,
+        location=place(finding.location),
+        related=tuple((place(other), label) for other, label in finding.related),
+        fix=replace(finding.fix, edits=moved) if finding.fix else None,
+    )
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ order.
 from __future__ import annotations
 
 import hashlib
-import linecache
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from attn_guard.findings import Finding
+from attn_guard.lines import lines_around
 
 
 def fingerprints(findings: Iterable[Finding], root: Path | None = None) -> list[str]:
@@ -40,5 +40,6 @@ def relative(path: str, root: Path) -> str:
 
 def line_text(finding: Finding) -> str:
     """The line that a finding blames, without the space around it; "" where it cannot be read."""
-    linecache.checkcache(finding.location.path)
-    return linecache.getline(finding.location.path, finding.location.line).strip()
+    lines = lines_around(finding.location)
+    number = finding.location.line
+    return lines[number - 1].strip() if 1 <= number <= len(lines) else ""

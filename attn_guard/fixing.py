@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from attn_guard.errors import UsageError
@@ -13,6 +14,7 @@ from attn_guard.findings import Report
 from attn_guard.lint.files import decode
 from attn_guard.lint.mend import Mended, mend
 from attn_guard.lint.rewrite import replace_file
+from attn_guard.notebook import Notebook, is_notebook
 
 JudgeFile = Callable[[str, bytes], Report]
 
@@ -34,9 +36,13 @@ class Change:
         replace_file(path, self.mended.content)
 
     def diff(self) -> str:
-        """The difference, in the form that ``patch`` reads."""
-        before, after = (decode(content).splitlines() for content in (self.before, self.mended.content))
-        return "\n".join(difflib.unified_diff(before, after, self.path, self.path, lineterm=""))
+        """The difference, in the form that ``patch`` reads; of a notebook, cell by cell."""
+        before, after = (_parts(content, self.path) for content in (self.before, self.mended.content))
+        lines = (
+            difflib.unified_diff(old, new, name, name, lineterm="")
+            for (name, old), (_, new) in zip(before, after, strict=True)
+        )
+        return "\n".join(chain.from_iterable(lines))
 
 
 def changes(
@@ -46,7 +52,7 @@ def changes(
     fixable = (found.location.path for found in report.findings if found.fix and (found.fix.safe or with_unsafe))
     for path in dict.fromkeys(fixable):
         content = Path(path).read_bytes() if given is None else given
-        mended = mend(content, partial(judge, path), with_unsafe=with_unsafe)
+        mended = mend(content, path, partial(judge, path), with_unsafe=with_unsafe)
         if mended.fixed:
             yield Change(path, content, mended)
 
@@ -57,3 +63,10 @@ def left(report: Report, made: Iterable[Change]) -> Report:
     kept = [found for found in report.findings if found.location.path not in mended]
     kept += [found for findings in mended.values() for found in findings]
     return replace(report, findings=tuple(sorted(kept, key=lambda found: found.sort_key)))
+
+
+def _parts(content: bytes, path: str) -> list[tuple[str, list[str]]]:
+    """The lines of a file, or of each cell of a notebook, by name."""
+    if is_notebook(path):
+        return [(f"{path}:cell {cell.number}", cell.lines) for cell in Notebook(content).cells]
+    return [(path, decode(content).splitlines())]

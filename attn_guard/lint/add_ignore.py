@@ -7,11 +7,18 @@ import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from attn_guard.findings import Finding
+from attn_guard.lint.documents import Document
 
 _BETWEEN = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT}
 _OURS = re.compile(r"(#\s*attn-guard:\s*ignore\[)([^\]]*)(\])")
+
+
+def ignoring(file: Document, findings: Iterable[Finding], reason: str = "") -> str:
+    """The text of a file with comments that silence the findings in it."""
+    return with_ignores(file.text, [replace(f, location=file.joined(f.location)) for f in findings], reason)
 
 
 def with_ignores(text: str, findings: Iterable[Finding], reason: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Finds the Python files under the given paths, and reads them whatever their encoding."""
+"""Finds the Python files and notebooks under the given paths, and reads them whatever their encoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist", "node_modules", "si
 
 
 def python_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Every ``*.py`` file under the paths, each once, in order. A file that is named itself is always taken.
+    """Every ``*.py`` and ``*.ipynb`` file under the paths, each once, in order. A file that is named itself is
+    always taken.
 
     Raises `UsageError` for a path that does not exist.
     """
@@ -36,7 +37,7 @@ def _walk(root: Path) -> Iterator[Path]:
     for folder, names, files in os.walk(root):
         names[:] = sorted(name for name in names if not _is_skipped(folder, name))
         for name in sorted(files):
-            if name.endswith(".py"):
+            if name.endswith((".py", ".ipynb")):
                 yield Path(folder, name)
 
 

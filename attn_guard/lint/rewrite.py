@@ -8,21 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from attn_guard.errors import UsageError
-from attn_guard.lint.files import decode, encoding_of
+from attn_guard.lint.documents import Document, document
 
 
-def rewrite(path: Path, edit: Callable[[str], str]) -> bool:
-    """Puts the edited text in the place of a file's text; says whether anything changed.
+def rewrite(path: Path, edit: Callable[[Document], str]) -> bool:
+    """Puts the edited text in the place of a file's text, or of a notebook's; says whether anything changed.
 
     Encoding, byte order mark, line ends and permissions stay. The new file takes the place of the old one in one step,
     so that an interruption leaves either of them whole. Raises `UsageError` where the file cannot be written.
     """
     content = path.read_bytes()
-    text = decode(content)
-    changed = edit(text)
-    if changed == text:
+    file = document(content, str(path))
+    changed = edit(file)
+    if changed == file.text:
         return False
-    replace_file(path, changed.encode(encoding_of(content)))  # "utf-8-sig" writes the mark as well
+    replace_file(path, file.written(changed))
     return True
 
 

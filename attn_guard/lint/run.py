@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from attn_guard.anatomy import Site
 from attn_guard.collection import no_collection
-from attn_guard.findings import Finding, Location, Report, Severity, merge
+from attn_guard.findings import Finding, Location, Report, Severity, merge, placed
 from attn_guard.gotchas.registry import Entry
 from attn_guard.lint.comments import comment_findings
 from attn_guard.lint.decorators import decorator_calls
@@ -22,6 +22,7 @@ from attn_guard.lint.plan import SYNTAX_ERROR, Plan
 from attn_guard.lint.prefilter import may_matter
 from attn_guard.lint.reader import Reading, read
 from attn_guard.lint.regions import Source, cut
+from attn_guard.notebook import Notebook, NotebookError, is_notebook
 from attn_guard.suppressions import Suppressions
 
 
@@ -64,7 +65,12 @@ def _lint_content(content: bytes, path: str, named: bool, plan: Plan) -> Report:
     matters = may_matter(content)
     if not matters and not named and b"attn-guard:" not in content:
         return Report(files=1)
-    text = decode(content)
+    if is_notebook(path):
+        return _lint_notebook(content, path, named, plan)
+    return _lint_text(decode(content), path, named, plan, matters=matters)
+
+
+def _lint_text(text: str, path: str, named: bool, plan: Plan, *, matters: bool) -> Report:
     broken = syntax_error(text, path) if named else None
     if broken is None and not matters:
         return _commented(Report(files=1), path, Suppressions.of(text), plan)
@@ -76,6 +82,27 @@ def _lint_content(content: bytes, path: str, named: bool, plan: Plan) -> Report:
         if broken is None:
             return _judge(source, reading, plan)
     return _unread(plan, broken)
+
+
+def _lint_notebook(content: bytes, path: str, named: bool, plan: Plan) -> Report:
+    """Reads the cells of a notebook as one text. A cell that does not parse is a finding, and the others are read."""
+    try:
+        notebook = Notebook(content)
+    except NotebookError as error:
+        return _unread(plan, _unparsed(path, error.line, error.column, str(error)))
+    report = _lint_text(notebook.text, path, False, plan, matters=may_matter(notebook.text.encode(errors="replace")))
+    broken = [
+        placed(_unparsed(path, cell.first + cell.error[0] - 1, 1, cell.error[1], rest="cell"), notebook.place)
+        for cell in notebook.cells
+        if cell.error and SYNTAX_ERROR in plan.own and (named or may_matter(cell.source.encode(errors="replace")))
+    ]
+    found = [*broken, *(placed(finding, notebook.place) for finding in report.findings)]
+    return replace(
+        report,
+        findings=tuple(sorted(found, key=lambda finding: finding.sort_key)),
+        suppressed=tuple(placed(finding, notebook.place) for finding in report.suppressed),
+        sites=tuple(site.placed(notebook.place) for site in report.sites),
+    )
 
 
 def _unread(plan: Plan, broken: Finding) -> Report:
@@ -158,14 +185,14 @@ def syntax_error(text: str, path: str) -> Finding | None:
     return None
 
 
-def _unparsed(path: str, line: int, column: int, reason: str) -> Finding:
+def _unparsed(path: str, line: int, column: int, reason: str, *, rest: str = "file") -> Finding:
     return Finding(
         code=SYNTAX_ERROR,
         name="syntax-error",
         severity=Severity.ERROR,
-        message=f"the file could not be parsed: {reason[:1].lower()}{reason[1:]}",
+        message=f"the {rest} could not be parsed: {reason[:1].lower()}{reason[1:]}",
         location=Location(path, max(line, 1), column),
-        help="correct the syntax; nothing else in this file was checked",
+        help=f"correct the syntax; nothing else in this {rest} was checked",
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import linecache
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from attn_guard.lines import lines_around
 
 if TYPE_CHECKING:
     from attn_guard.findings import Location
@@ -43,7 +44,9 @@ def shown_place(place: Location) -> str:
 
 def excerpts(marks: Iterable[Mark], style: Style) -> Iterator[str]:
     """The lines of the excerpts, those of the primary place first. Files that cannot be read give their place only."""
-    marks = sorted(marks, key=lambda mark: (not mark.primary, mark.location.path, mark.location.line))
+    marks = sorted(
+        marks, key=lambda mark: (not mark.primary, mark.location.path, mark.location.cell, mark.location.line)
+    )
     chunks = list(_chunks(marks))
     gutter = max(len(str(_end(mark.location) + CONTEXT)) for mark in marks)
     for position, chunk in enumerate(chunks):
@@ -67,12 +70,12 @@ def _chunks(marks: Iterable[Mark]) -> Iterator[list[Mark]]:
 
 
 def _near(one: Location, other: Location) -> bool:
-    return shown_path(one.path) == shown_path(other.path) and abs(one.line - other.line) <= NEARBY
+    same = shown_path(one.path) == shown_path(other.path) and one.cell == other.cell
+    return same and abs(one.line - other.line) <= NEARBY
 
 
 def _source(marks: list[Mark], gutter: int, style: Style) -> Iterator[str]:
-    linecache.checkcache(marks[0].location.path)
-    lines = linecache.getlines(marks[0].location.path)
+    lines = lines_around(marks[0].location)
     wanted = _wanted(marks, lines)
     if not wanted:
         yield from (f"{' ' * gutter} {style.paint('=', 'blue')} {mark.label}" for mark in marks if mark.label)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from attn_guard.findings import Finding, Report, Severity
 from attn_guard.fingerprint import relative
+from attn_guard.lines import in_file
 
 COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
@@ -16,7 +17,7 @@ def render(report: Report) -> str:
 
 
 def _line(found: Finding) -> str:
-    place = found.location
+    place = in_file(found.location)
     fields = {"title": f"{found.code} {found.name}"}
     if place.line:
         fields |= {"file": relative(place.path, Path.cwd()), "line": str(place.line)}
@@ -31,8 +32,11 @@ def _line(found: Finding) -> str:
 
 
 def _message(found: Finding) -> str:
-    module = f" (in {found.location.module})" if found.location.module else ""
-    return f"{found.message}{module}\nhelp: {found.help}"
+    place = found.location
+    where = (
+        f" (in {place.module})" if place.module else f" (cell {place.cell}, line {place.line})" if place.cell else ""
+    )
+    return f"{found.message}{where}\nhelp: {found.help}"
 
 
 def _data(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from attn_guard.findings import Finding, Report, Severity
 from attn_guard.fingerprint import fingerprints, relative
+from attn_guard.lines import in_file
 
 SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.INFO: "info"}
 
@@ -20,7 +21,7 @@ def render(report: Report) -> str:
 
 
 def _issue(found: Finding, fingerprint: str) -> dict[str, Any]:
-    place = found.location
+    place = in_file(found.location)
     return {
         "check_name": found.code,
         "description": f"{found.code} {found.name}: {found.message}; {found.help}",

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from attn_guard.findings import Finding, Report
 from attn_guard.fingerprint import relative
+from attn_guard.lines import in_file
 from attn_guard.report import text
 from attn_guard.report.style import Style
 
@@ -31,7 +32,7 @@ def render(report: Report) -> str:
 
 
 def _case(suite: ElementTree.Element, found: Finding) -> None:
-    place = found.location
+    place = in_file(found.location)
     path = relative(place.path, Path.cwd())
     where = f"{path}:{place.line}" if place.line else path
     case = ElementTree.SubElement(

@@ -9,6 +9,7 @@ from typing import Any
 from attn_guard import __version__
 from attn_guard.findings import Edit, Finding, Fix, Location, Report, Severity
 from attn_guard.fingerprint import fingerprints, relative
+from attn_guard.lines import in_file
 from attn_guard.report.rules import Rule, rule_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -54,7 +55,7 @@ def _result(found: Finding, rule: int, fingerprint: str, *, suppressed: bool) ->
     related = [_location(place, label, number) for number, (place, label) in enumerate(found.related, start=1)]
     if related:
         result["relatedLocations"] = related
-    if found.fix is not None:
+    if found.fix is not None and not found.location.cell:  # the edits of a cell are none of the file
         result["fixes"] = [_fix(found.fix, found.help)]
     if suppressed:
         result["suppressions"] = [{"kind": "inSource"}]
@@ -79,11 +80,13 @@ def _replacement(edit: Edit) -> dict[str, Any]:
 
 def _message(found: Finding) -> str:
     numbers = f" (expected {found.expected}, found {found.found})" if found.expected and found.found else ""
-    return f"{found.message}{numbers}. Fix: {found.help}"
+    cell = f" (cell {found.location.cell}, line {found.location.line})" if found.location.cell else ""
+    return f"{found.message}{numbers}{cell}. Fix: {found.help}"
 
 
 def _location(place: Location, label: str = "", number: int = 0) -> dict[str, Any]:
     location: dict[str, Any] = {}
+    place = in_file(place)
     if place.line:
         location["physicalLocation"] = {"artifactLocation": {"uri": _uri(place.path)}, "region": _region(place)}
     if place.module or not place.line:

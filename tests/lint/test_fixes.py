@@ -23,7 +23,7 @@ def judge(content: bytes) -> Report:
 
 
 def mended(source: str | bytes, *, with_unsafe: bool = True) -> Mended:
-    return mend(source.encode() if isinstance(source, str) else source, judge, with_unsafe=with_unsafe)
+    return mend(source.encode() if isinstance(source, str) else source, "model.py", judge, with_unsafe=with_unsafe)
 
 
 def checked(file: Path, code: str) -> Report:
@@ -159,7 +159,7 @@ def test_a_fix_that_mends_nothing_is_not_made() -> None:
     source = attention("q @ k.mT").encode()
     found = judge(source)
     assert found.findings
-    assert mend(source, lambda content: found, with_unsafe=True).content == source
+    assert mend(source, "model.py", lambda content: found, with_unsafe=True).content == source
 
 
 def test_a_fix_that_would_break_the_syntax_is_not_made() -> None:
@@ -174,7 +174,7 @@ def test_a_fix_that_would_break_the_syntax_is_not_made() -> None:
         broken = [replace(f, fix=Fix((Edit(replace(f.location, end_column=f.location.column), ")"),))) for f in report]
         return replace(report, findings=tuple(broken))
 
-    assert mend(source, breaking).content == source
+    assert mend(source, "model.py", breaking).content == source
 
 
 def test_mended_text_is_not_mended_again() -> None:

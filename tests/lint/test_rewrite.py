@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from attn_guard.errors import UsageError
+from attn_guard.lint.documents import Document
 from attn_guard.lint.rewrite import rewrite
 
 
-def shout(text: str) -> str:
-    return text.replace("quiet", "LOUD")
+def shout(file: Document) -> str:
+    return file.text.replace("quiet", "LOUD")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_a_text_that_the_encoding_cannot_hold_leaves_the_file(tmp_path: Path) ->
     path.write_bytes("# -*- coding: latin-1 -*-\nquiet é\n".encode("latin-1"))
     before = path.read_bytes()
     with pytest.raises(UnicodeEncodeError):
-        rewrite(path, lambda text: text + "✗")
+        rewrite(path, lambda file: file.text + "✗")
     assert path.read_bytes() == before
 
 
