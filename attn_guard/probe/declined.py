@@ -65,6 +65,8 @@ def declined(xray: XRay) -> Iterator[Declined]:
             yield Declined(Reason.LINEAR, bare.trace.context.location)
         elif not bare.wants_softmax:
             yield Declined(Reason.NO_SOFTMAX, bare.trace.context.location, bare.activation)
+    for trace in xray.running:
+        yield Declined(Reason.LINEAR, trace.context.location, "running sums")
     flow = xray.sites[0].trace.flow if xray.sites else Flow.of(xray.tape)
     known = {site.trace.softmax.output for site in xray.sites}
     taken = {op.index for bare in xray.bare for op in (bare.trace.scores, bare.trace.context)}

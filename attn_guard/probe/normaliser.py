@@ -5,27 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from attn_guard.findings import Location
-from attn_guard.probe.bare import Bare
 from attn_guard.probe.flow import operands, stacked
 from attn_guard.probe.masks import is_norm
+from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
 
 _DIVISIONS = frozenset({"div", "div_", "true_divide"})
+# How far from one an average of ones may be, for a small number that is added to the divisor.
+_CLOSE = 0.02
 
 
 @dataclass(frozen=True)
 class Normaliser:
     """Linear attention, and how its context is normalised."""
 
-    bare: Bare
-
-    @property
-    def trace(self) -> Trace:
-        return self.bare.trace
+    trace: Trace
 
     @property
     def is_expected(self) -> bool:
@@ -34,17 +33,38 @@ class Normaliser:
         keys = [values[part] for part in operands(trace.scores)]
         return _is_kernel(values[trace.value]) and any(_is_kernel(part) for part in keys)
 
+    @cached_property
+    def way(self) -> list[Op]:
+        """The operations from the context to the output projection, or to a result where there is none."""
+        tape, context = self.trace.flow.tape, self.trace.context.output
+        if self.trace.merged is not None:
+            return self.trace.merge
+        ends = (result for result in tape.results() if context in tape.ancestors(result))
+        end = next(ends, None)
+        return [] if end is None else self.trace.flow.chain(context, end)
+
     @property
     def is_replaced(self) -> bool:
         """Whether the context passes a norm of its own on its way out (RetNet)."""
-        return any(is_norm(op) for op in self.trace.merge)
+        return any(is_norm(op) for op in self.way)
 
     @cached_property
     def division(self) -> Op | None:
         """The operation that divides the context by something made of content."""
         flow = self.trace.flow
-        divisions = (op for op in self.trace.merge if op.name in _DIVISIONS and len(op.inputs) == 2)
+        divisions = (op for op in self.way if op.name in _DIVISIONS and len(op.inputs) == 2)
         return next((op for op in divisions if op.inputs[1] in flow.content), None)
+
+    @cached_property
+    def is_average(self) -> bool:
+        """Whether the weights sum to one: values of one come out as ones, but for queries that are masked."""
+        tape, trace = self.trace.flow.tape, self.trace
+        outputs = [trace.context.output, *(op.output for op in self.way)]
+        for part in operands(trace.scores):
+            again = Replay(tape, [part], outputs)({part: torch.ones_like(tape.values[part])})
+            if any(_are_ones(again[output]) for output in outputs):
+                return True
+        return False
 
     @property
     def is_shared(self) -> bool:
@@ -58,6 +78,12 @@ class Normaliser:
     @property
     def location(self) -> Location:
         return (self.division or self.trace.context).location
+
+
+def _are_ones(context: Tensor) -> bool:
+    """Whether most numbers are one; a sum of weights that are nearly zero may be anything."""
+    known = context[context != 0].float()
+    return bool(len(known)) and bool(((known - 1).abs() < _CLOSE).float().mean() > 0.9)
 
 
 def _is_kernel(features: Tensor) -> bool:

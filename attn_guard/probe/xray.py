@@ -46,7 +46,8 @@ from attn_guard.probe.record import record
 from attn_guard.probe.reshapes import SwappingReshape, swapping_reshapes
 from attn_guard.probe.returned import Returned, returned_maps
 from attn_guard.probe.rotary import shifted
-from attn_guard.probe.sites import traces, without_value
+from attn_guard.probe.running import running_traces
+from attn_guard.probe.sites import Trace, traces, without_value
 from attn_guard.probe.streams import Streams
 from attn_guard.probe.suggesting import suggested
 from attn_guard.probe.tape import Op, Tape
@@ -106,7 +107,12 @@ class XRay:
     @property
     def normalisers(self) -> tuple[Normaliser, ...]:
         """How the context of linear attention is normalised."""
-        return tuple(Normaliser(bare) for bare in self.bare if bare.is_linear)
+        return tuple(map(Normaliser, (*(bare.trace for bare in self.bare if bare.is_linear), *self.running)))
+
+    @cached_property
+    def running(self) -> tuple[Trace, ...]:
+        """Causal linear attention, by running sums."""
+        return tuple(running_traces(self.sites[0].trace.flow if self.sites else Flow.of(self.tape)))
 
     @cached_property
     def declined(self) -> tuple[Declined, ...]:
