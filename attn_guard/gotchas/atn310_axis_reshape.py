@@ -55,3 +55,11 @@ def probe(xray: XRay) -> Iterator[Finding]:
             expected="axes swapped by permute or transpose",
             found=f"a reshape of {before} to {after}",
         )
+    misplaced = None if xray.swapping_reshapes else xray.misplaced
+    if misplaced is not None:
+        yield GOTCHA.at(
+            misplaced.op.location,
+            "a reshape merges what was cut right before it, with no axes swapped between; positions are scrambled",
+            expected=f"what is made of position {misplaced.origin} at position {misplaced.origin}",
+            found=f"it comes out at position {misplaced.place}",
+        )

@@ -46,6 +46,7 @@ from attn_guard.probe.record import record
 from attn_guard.probe.reshapes import SwappingReshape, swapping_reshapes
 from attn_guard.probe.returned import Returned, returned_maps
 from attn_guard.probe.rotary import shifted
+from attn_guard.probe.round_trip import Misplaced, misplaced
 from attn_guard.probe.running import running_traces
 from attn_guard.probe.sites import Trace, traces, without_value
 from attn_guard.probe.streams import Streams
@@ -262,6 +263,12 @@ class XRay:
     def is_blind(self) -> bool:
         """Whether the order of the inputs makes no difference."""
         return is_blind(self)
+
+    @cached_property
+    def misplaced(self) -> Misplaced | None:
+        """Where what an attention makes of one position comes out at another, for want of swapped axes."""
+        found = (misplaced(site, self.seed) for site in self.sites) if len(self.sites) == 1 else iter(())
+        return next((one for one in found if one is not None), None)
 
     @cached_property
     def added_tables(self) -> tuple[AddedTable, ...]:

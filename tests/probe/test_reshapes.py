@@ -216,3 +216,32 @@ class BlockThenGrid(nn.Module):
 @pytest.mark.parametrize("side", [6, 9, 12])
 def test_blocks_then_grids(side: int) -> None:
     assert codes(seeded(BlockThenGrid), torch.randn(2, side, side, D)) == []
+
+
+class Windows(nn.Module):
+    """Attention in square windows of an image (batch, height, width, D), or of its pixels in a row; a permute may be
+    forgotten on the way in or back."""
+
+    def __init__(self, into: bool = True, back: bool = True, side: int = 3, flat: bool = False) -> None:
+        super().__init__()
+        self.into, self.back, self.side, self.flat, self.attention = into, back, side, flat, BuiltIn()
+
+    def forward(self, x: Tensor) -> Tensor:
+        side, shape = self.side, x.shape
+        image = x.unflatten(1, (6, -1)) if self.flat else x
+        rows, columns = image.shape[1] // side, image.shape[2] // side
+        cut = image.view(-1, rows, side, columns, side, D)
+        cut = cut.permute(0, 1, 3, 2, 4, 5) if self.into else cut
+        y = self.attention(cut.reshape(-1, side * side, D)).view(-1, rows, columns, side, side, D)
+        return (y.permute(0, 1, 3, 2, 4, 5) if self.back else y).reshape(shape)
+
+
+@pytest.mark.parametrize("size", [(2, 6, 9, D), (1, 6, 12, D), (2, 54, D)])
+@pytest.mark.parametrize(("into", "back"), [(False, True), (True, False)])
+def test_a_permute_forgotten_on_one_way(into: bool, back: bool, size: tuple[int, ...]) -> None:
+    assert codes(seeded(Windows, into, back, flat=len(size) == 3), torch.randn(*size)) == ["ATN310"]
+
+
+@pytest.mark.parametrize("size", [(2, 6, 9, D), (1, 6, 12, D), (2, 54, D)])
+def test_windows_that_are_put_back(size: tuple[int, ...]) -> None:
+    assert codes(seeded(Windows, flat=len(size) == 3), torch.randn(*size)) == []
