@@ -91,3 +91,36 @@ def test_axes_in_another_order(build: Callable[[], nn.Module]) -> None:
 def test_one_sample_and_no_batch() -> None:
     assert failing(seeded(Mixed, "whole norm"), features(batch=1)) == []
     assert failing(seeded(Decoder), torch.ones(1, 5, dtype=torch.long)) == []
+
+
+def marked(way: str) -> list[int]:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return [number for number, line in enumerate(lines, 1) if line.endswith(f"# marked {way}")]
+
+
+class Picture(nn.Module):
+    """Attention among the pixels of each image (batch, 21, height, width); samples may meet on the way."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.body = way, Encoder()
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(2).mT
+        if self.way == "roll":
+            rows = rows + rows.roll(1, dims=0)  # marked picture
+        elif self.way == "frames":
+            rows = rows.unflatten(0, (-1, 2)).permute(0, 2, 1, 3).flatten(0, 1)  # attention between frames
+            return self.body(rows).unflatten(0, (-1, 20)).permute(0, 2, 3, 1).reshape(x.shape)
+        return self.body(rows).mT.reshape(x.shape)
+
+
+def test_images_that_meet() -> None:
+    (found,) = failing(seeded(Picture, "roll"), torch.randn(2, 21, 4, 5))
+    assert (found.code, [found.location.line]) == ("ATN404", marked("picture"))
+
+
+@pytest.mark.parametrize("way", ["not at all", "frames"])
+@pytest.mark.parametrize("batch", [2, 4])
+def test_images_that_do_not_and_frames_that_may(way: str, batch: int) -> None:
+    assert failing(seeded(Picture, way), torch.randn(batch, 21, 4, 5)) == []
