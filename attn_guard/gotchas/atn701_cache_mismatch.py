@@ -63,11 +63,13 @@ def probe(xray: XRay) -> Iterator[Finding]:
             found=str(found.error).strip().partition("\n")[0][:160],
         )
         return
+    short = found.short
+    cached = () if short is None else (f"the cache holds {short.held} of {short.decoded} decoded positions",)
     yield GOTCHA.at(
         found.location,
         f"decoding {found.when} differs from the full pass at {found.what}",
         severity=severity,
         expected="the output of the full pass, up to rounding",
         found=f"a difference of {found.difference:.2g} in numbers up to {found.spread:.2g}",
-        notes=(f"the tokens were handed over as {found.schedule}",),
+        notes=(*cached, f"the tokens were handed over as {found.schedule}"),
     )

@@ -2,9 +2,9 @@
 
 What it does
 ------------
-Finds linear biases (ALiBi) that grow with the distance of a key where they should fall, and tables of relative
-biases that
-are read at the wrong entry: cells of one offset read different ones, or different offsets on a grid share one.
+Finds linear biases (ALiBi) that grow with the distance of a key where they should fall, or that are no function of it
+at all, and tables of relative biases that are read at the wrong entry: cells of one offset read different ones,
+different offsets on a grid share one, or a table made for a grid is read by the places in a row.
 
 Why is this bad
 ---------------
@@ -60,6 +60,14 @@ def probe(xray: XRay) -> Iterator[Finding]:
                     help="add slope * (j - i) for key j and query i",
                     expected="a bias that falls with the distance",
                     found="a bias that grows with it, in every head",
+                )
+            elif bias.has_slopes_without_distance:
+                yield GOTCHA.at(
+                    bias.op.location,
+                    "the linear bias is no function of the distance of a key",
+                    help="add slope * (j - i) for key j and query i",
+                    expected="one number for each distance",
+                    found="several, multiplied by a slope in each head",
                 )
             elif wrong and bias.reads is not None:
                 yield GOTCHA.at(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -21,12 +22,15 @@ _TABLES = frozenset("embedding index index_select".split())
 @dataclass(frozen=True)
 class Bias:
     """Something that no content has a part in, added to the scores: the operation and what it adds, (slices, queries,
-    keys). ``index`` (queries, keys) says which entry of a learned table each cell is, where it comes from one."""
+    keys). ``index`` (queries, keys) says which of the ``entries`` of a learned table each cell is, where it comes from
+    one."""
 
     op: Op
     added: Tensor
     index: Tensor | None
     reads: Op | None
+    entries: int = 0
+    is_learned: bool = False
 
     @property
     def rewards_distance(self) -> bool:
@@ -44,11 +48,31 @@ class Bias:
         return bool(linear and (slope > 0).all())
 
     @property
+    def has_slopes_without_distance(self) -> bool:
+        """Whether the heads add one thing by slopes that halve again and again (ALiBi), and this is no function of the
+        distance, on a line or a grid. What is added to all keys of a query alike is of no effect."""
+        size, below = self.added.shape[-1], torch.ones(self.added.shape[-2:], dtype=torch.bool).tril()
+        if self.index is not None or self.is_learned or size < FEWEST:
+            return False
+        relative = self.added.double() - self.added.double().diagonal(dim1=-2, dim2=-1)[..., None]
+        known = below if not bool(relative.isfinite().all()) else torch.ones_like(below)
+        if not bool(relative[:, known].isfinite().all()) or bool((self.added[:, known] <= BLOCKING).any()):
+            return False
+        base = relative.where(known, 0.0)
+        if not _have_slopes(base.flatten(1)):
+            return False
+        cells, last = base[0], base[0, 1:, 1:]
+        grids = ((part, shape) for part in (cells, last) for shape in ((len(part),), *_grids(len(part))))
+        return not any(_follows_offsets(part, shape, known[-len(part) :, -len(part) :]) for part, shape in grids)
+
+    @property
     def wrong_index(self) -> str:
         """What is wrong with the index of a table; "" where it is one of offsets on a line or a grid, or of pairs."""
         index = self.index
         if index is None or len(index) < FEWEST:
             return ""
+        if self._is_flat_index_of_a_grid(index):
+            return "the places of a grid numbered in a row; its table has an entry for each step down and right"
         shared = ""
         for cells in (index, index[1:, 1:]):  # a class token may have entries of its own
             if len(torch.unique(cells)) == cells.numel() or _on_a_line(cells):
@@ -58,6 +82,15 @@ class Bias:
                 return ""
             shared = shared or next(iter(found), "")
         return shared or "cells of one offset read different entries"
+
+    def _is_flat_index_of_a_grid(self, index: Tensor) -> bool:
+        """Whether an index counts the steps along a line, from 0, in a table that is made for the offsets on a
+        grid."""
+        size = len(index)
+        if self.entries <= 2 * size - 1 or not _on_a_line(index):
+            return False
+        counts = torch.equal(torch.unique(index), torch.arange(2 * size - 1))
+        return counts and self.entries in (prod(2 * n - 1 for n in shape) for shape in _grids(size))
 
 
 def biases(influence: Influence) -> Iterator[Bias]:
@@ -77,7 +110,9 @@ def biases(influence: Influence) -> Iterator[Bias]:
             reads = _reader(tape, others[0])
             index = None if reads is None else _index(tape, reads, rows[0])
             if reads is None or index is not None:
-                yield Bias(op, sign * values[others[0]].reshape(-1, *rows).cpu(), index, reads)
+                entries = 0 if reads is None else len(values[reads.inputs[0]])
+                added = sign * values[others[0]].reshape(-1, *rows).cpu()
+                yield Bias(op, added, index, reads, entries, others[0] in trace.flow.learned)
 
 
 def _reader(tape: Tape, value: int) -> Op | None:
@@ -96,6 +131,31 @@ def _index(tape: Tape, reads: Op, size: int) -> Tensor | None:
 
 def _on_a_line(cells: Tensor) -> bool:
     return bool((cells[1:, 1:] == cells[:-1, :-1]).all())
+
+
+def _have_slopes(slices: Tensor) -> bool:
+    """Whether each of several slices is the one before it times one factor of less than one, the same for all."""
+    first = slices[0]
+    largest = first.abs().argmax()
+    slopes = slices[:, largest]
+    if len(slices) < 2 or not bool((slopes != 0).all()):
+        return False
+    scaled = slopes[:, None] / slopes[0] * first
+    ratios = slopes[1:] / slopes[:-1]
+    falls = bool(((ratios - ratios[0]).abs() <= CLOSE).all()) and 0 < float(ratios[0]) < 1
+    return falls and bool(((slices - scaled).abs() <= CLOSE * slopes.abs().max()).all())
+
+
+def _follows_offsets(cells: Tensor, shape: tuple[int, ...], known: Tensor) -> bool:
+    """Whether known cells of one offset hold one number, with positions laid out on axes of these sizes."""
+    places = torch.cartesian_prod(*(torch.arange(length) for length in shape)).view(len(cells), -1)
+    offsets = (places[:, None] - places[None, :])[known]
+    number = torch.unique(offsets, dim=0, return_inverse=True)[1]
+    held = cells[known]
+    mean = torch.zeros(int(number.max()) + 1, dtype=held.dtype).scatter_reduce(
+        0, number, held, "mean", include_self=False
+    )
+    return bool(((held - mean[number]).abs() <= CLOSE * held.abs().max()).all())
 
 
 def _grids(size: int) -> Iterator[tuple[int, ...]]:

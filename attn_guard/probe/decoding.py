@@ -25,14 +25,15 @@ from attn_guard.probe.alignment import Alignment
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.calling import CACHES, STARTS, Call, bound, parameters_of
 from attn_guard.probe.copies import NotCopiedError, copied, double, doubled
-from attn_guard.probe.flow import Flow
+from attn_guard.probe.flow import LAYOUT, Flow
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.order import Order
 from attn_guard.probe.places import raised_at
 from attn_guard.probe.record import record
+from attn_guard.probe.short_caches import ShortCache, short_cache
 from attn_guard.probe.sites import traces
 from attn_guard.probe.streams import Stream
-from attn_guard.probe.tape import Tape
+from attn_guard.probe.tape import Op, Tape
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
@@ -123,11 +124,32 @@ class Mismatch:
         """At which step: "with 3 positions in the cache"."""
         return f"with {self.start or 'no'} position{'' if self.start == 1 else 's'} in the cache"
 
+    @cached_property
+    def short(self) -> ShortCache | None:
+        """What makes the cache shorter than what was decoded; None where it is not."""
+        return short_cache(self)
+
     @property
     def location(self) -> Location:
-        """The first operation of the chunk that computes something else than the full pass."""
+        """Where a cache is made that is too short, or else the first operation of the chunk that computes something
+        else than the full pass; of a product with keys from the cache, what put them together with the new ones."""
+        if self.short is not None and self.short.location is not None:
+            return self.short.location
         found = self.alignment.first_difference
-        return found[1].location if found else Location("<probe>", 0)
+        if found is None:
+            return Location("<probe>", 0)
+        return (self._joined(found[0]) if found[0] is found[1] else found[1]).location
+
+    def _joined(self, op: Op) -> Op:
+        """The operation that joins the cache with what an operation reads; itself where there is none."""
+        tape, joined = self.alignment.part, op
+        for read in op.inputs:
+            maker = tape.maker(read)
+            while maker is not None and maker.name in LAYOUT and maker.name != "cat":
+                maker = tape.maker(maker.inputs[0])
+            if maker is not None and maker.name == "cat" and self.alignment.counterpart(maker) is None:
+                joined = maker
+        return joined
 
     @property
     def failed_at(self) -> Location:

@@ -252,9 +252,12 @@ class XRay:
 
     @cached_property
     def decoded_at_other_angles(self) -> tuple[Location, int] | None:
-        """Where a decoded chunk is turned by the rotary angle of another position: the place, and that position."""
+        """Where a decoded chunk is turned by the rotary angle of another position: the place, and that position.
+
+        A cache that is too short is a mistake of its own, which brings this about.
+        """
         found = self.decoded
-        if found is None or found.error is not None:
+        if found is None or found.error is not None or found.short is not None:
             return None
         other = shifted(found.alignment)
         return None if other is None else (other[0].location, other[1])

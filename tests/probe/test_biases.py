@@ -172,3 +172,53 @@ def test_a_bias_for_each_pair_of_positions() -> None:
             return self.table[:, :time, :time]
 
     assert found_in(seeded(Absolute), 7) == []
+
+
+def on_a_grid(of: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """A bias by the distance on a grid of two columns in place of that on a line."""
+    return lambda d: -of((grid_offsets(len(d) // 2, 2) - torch.tensor([len(d) // 2 - 1, 1])).float().pow(2).sum(-1))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda d: (torch.arange(len(d)) * torch.arange(len(d))[:, None]).float(),  # i · j
+        lambda d: d.clamp(min=-2) * (torch.arange(len(d)) % 2),
+        lambda d: d * torch.arange(1, len(d) + 1)[:, None],
+    ],
+)
+def test_slopes_over_something_else(of: Callable[[Tensor], Tensor], causal: bool) -> None:
+    assert found_in(seeded(Sloped, of, causal), 8) == ["several, multiplied by a slope in each head"]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("of", [on_a_grid(torch.sqrt), on_a_grid(torch.abs), lambda d: -(d.abs() > 3).float()])
+def test_slopes_over_distances_of_other_kinds(of: Callable[[Tensor], Tensor], causal: bool) -> None:
+    assert found_in(seeded(Sloped, of, causal), 8) == []
+
+
+def test_pairs_in_no_proportion_may_be_anything() -> None:
+    class Measured(Biased):
+        """Distances that are known from elsewhere, and of each head its own."""
+
+        def bias(self, time: int) -> Tensor:
+            return torch.randn(HEADS, time, time, generator=torch.Generator().manual_seed(0))
+
+    assert found_in(seeded(Measured), 8) == []
+
+
+def in_a_row(time: int) -> Tensor:
+    """Steps down times the columns, where it should be times the offsets that there are to the right: a line."""
+    down, right = grid_offsets(time // 3, 3).unbind(-1)
+    return down * 3 + right
+
+
+@pytest.mark.parametrize(("entries", "wrong"), [(25, True), (2 * 9 - 1, False), (49, False), (101, False)])
+def test_a_table_for_a_grid_that_is_read_along_a_line(entries: int, wrong: bool) -> None:
+    class Sized(Looked):
+        def __init__(self) -> None:
+            super().__init__(in_a_row)
+            self.table = nn.Parameter(torch.randn(entries, HEADS))
+
+    assert bool(found_in(seeded(Sized), 9)) is wrong

@@ -268,3 +268,33 @@ def test_the_parts_of_a_chunk() -> None:
     assert torch.equal(cut["x"], main[:, 2:4])
     assert cut["use_cache"] is True
     assert cut["layer_past"] is None
+
+
+class ShortCache(TupleCache):
+    """Right, but for the cache that it returns; rotary positions are counted from its length."""
+
+    def forward(self, x: Tensor, layer_past: Any = None, use_cache: bool = False) -> Any:
+        y, (k, v) = super().forward(x, layer_past, use_cache=True)
+        if self.fault == "the last":
+            return y, (k[:, :, -x.shape[1] :], v[:, :, -x.shape[1] :])  # cut to the last
+        if self.fault == "all but the first":
+            return y, (k[:, :, 1:], v[:, :, 1:])  # cut to all but the first
+        return y, (k, v) if layer_past is None else layer_past
+
+
+@pytest.mark.parametrize(
+    ("fault", "held"), [("the last", "1 of 2"), ("all but the first", "0 of 1"), ("what came in", "1 of 2")]
+)
+def test_a_cache_that_is_too_short_comes_before_the_positions_counted_from_it(fault: str, held: str) -> None:
+    (found,) = attn_guard.check(seeded(ShortCache, fault), select=CACHES)
+    assert found.code == "ATN701"
+    assert f"the cache holds {held} decoded positions" in found.notes
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    made = [number for number, line in enumerate(lines, 1) if line.endswith(f"# cut to {fault}")]
+    assert not made or [found.location.line] == made
+
+
+def test_keys_put_together_with_the_cache_in_the_wrong_order_are_blamed_where_they_are() -> None:
+    (found,) = attn_guard.check(seeded(TupleCache, "in front"), select=CACHES)
+    lines = MODULES.read_text(encoding="utf-8").splitlines()
+    assert lines[found.location.line - 1].strip().startswith("return torch.cat((k, past[0])")

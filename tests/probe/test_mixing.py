@@ -110,7 +110,7 @@ class Picture(nn.Module):
         if self.way == "roll":
             rows = rows + rows.roll(1, dims=0)  # marked picture
         elif self.way == "frames":
-            rows = rows.unflatten(0, (-1, 2)).permute(0, 2, 1, 3).flatten(0, 1)  # attention between frames
+            rows = rows.view(-1, 2, 20, 21).permute(0, 2, 1, 3).flatten(0, 1)  # attention between frames
             return self.body(rows).unflatten(0, (-1, 20)).permute(0, 2, 3, 1).reshape(x.shape)
         return self.body(rows).mT.reshape(x.shape)
 

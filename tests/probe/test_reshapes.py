@@ -228,7 +228,7 @@ class Windows(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         side, shape = self.side, x.shape
-        image = x.unflatten(1, (6, -1)) if self.flat else x
+        image = x.view(len(x), 6, -1, D) if self.flat else x
         rows, columns = image.shape[1] // side, image.shape[2] // side
         cut = image.view(-1, rows, side, columns, side, D)
         cut = cut.permute(0, 1, 3, 2, 4, 5) if self.into else cut
