@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attn_guard.findings import Finding, Report
 
 TABLE = "tool.attn-guard"
-_CODE = re.compile(r"ATN\d{0,3}|ALL")
+_CODE = re.compile(r"[A-Z]{3,}\d{0,3}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import attn_guard.gotchas as package
 from attn_guard.errors import UsageError
 from attn_guard.findings import Detector, Finding, Fix
 from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas.plugins import plugin_modules
 
 SECTIONS = ("What it does", "Why is this bad", "Example", "Use instead")
 
@@ -52,17 +53,27 @@ class Entry:
 
 @cache
 def entries() -> dict[str, Entry]:
-    """Every gotcha by code, in the order of the codes."""
+    """Every gotcha by code, in the order of the codes, those of other packages among them.
+
+    Raises `UsageError` for a package whose gotchas cannot be loaded or are incomplete.
+    """
     names = sorted(info.name for info in pkgutil.iter_modules(package.__path__) if info.name.startswith("atn"))
-    modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
     found: dict[str, Entry] = {}
-    for module in modules:
-        entry = read(module, examples())
-        code = entry.gotcha.code
-        if code in found:
-            raise IncompleteGotcha(f"{module.__name__}: code {code} is taken by {found[code].gotcha.name}")
-        found[code] = entry
-    return found
+    for name in names:
+        _add(read(importlib.import_module(f"{package.__name__}.{name}"), examples()), found)
+    for origin, module in plugin_modules():
+        try:
+            _add(read(module, Path(module.__file__ or "").parent / "examples"), found)
+        except IncompleteGotcha as error:
+            raise UsageError(f"{origin} is incomplete: {error}") from error
+    return dict(sorted(found.items()))
+
+
+def _add(entry: Entry, found: dict[str, Entry]) -> None:
+    code = entry.gotcha.code
+    if code in found:
+        raise IncompleteGotcha(f"{entry.broken.stem}: code {code} is taken by {found[code].gotcha.name}")
+    found[code] = entry
 
 
 def read(module: ModuleType, twins: Path) -> Entry:
@@ -131,5 +142,5 @@ TOOL_CODES = ("ATN900", "ATN901", "ATN902", "ATN903")
 
 
 def matches(prefix: str, code: str) -> bool:
-    """Whether a code, the beginning of one, or "ALL" stands for a code."""
-    return prefix == "ALL" or (len(prefix) > 3 and code.startswith(prefix))
+    """Whether a code, the beginning of one with all of its letters, or "ALL" stands for a code."""
+    return prefix == "ALL" or (code.startswith(prefix) and prefix.startswith(code.rstrip("0123456789")))

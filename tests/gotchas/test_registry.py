@@ -206,7 +206,7 @@ class TestSelecting:
         assert self.codes(ignore=("ATN903",)) == ["ATN101", "ATN201", "ATN220"]
 
     @pytest.mark.parametrize(
-        "unknown", ["ATN999", "ATN5", "ATN", "A", "", "E501", "atn201", "ATN2011", "mask-after-softmax"]
+        "unknown", ["ATN999", "ATN5", "AT", "A", "", "E501", "atn201", "ATN2011", "mask-after-softmax"]
     )
     def test_an_unknown_code_is_the_users_error(self, unknown: str) -> None:
         for select, ignore in (([unknown], ()), ((), [unknown]), (["ATN201", unknown], ())):

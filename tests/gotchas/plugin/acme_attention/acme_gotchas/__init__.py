@@ -1,0 +1,1 @@
+"""The house rules of a team, as gotchas of attn-guard."""
