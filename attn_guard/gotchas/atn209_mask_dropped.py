@@ -6,7 +6,8 @@ Runs a module on every path that its switches open, with the same weights, input
 sees keys on one of them which are blocked on another. Switches are `need_weights` and its like, attributes that
 choose an
 implementation (`flash`, `use_sdpa`, `fused_attn`, `attn_impl`), checkpointing, the attention implementation of a
-transformers model, training mode without dropout, and a mask that blocks nothing in place of none.
+transformers model, training mode without dropout, and a mask that blocks nothing in place of none. Decoding with a
+cache, with padding as well, is held against the full pass.
 
 Why is this bad
 ---------------
@@ -32,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ GOTCHA = Gotcha(
     name="mask-dropped",
     summary="one path through the module loses the mask",
     fix="hand the same mask to every path",
-    explains=("ATN212", "ATN214", "ATN503"),
+    explains=("ATN212", "ATN214", "ATN503", "ATN701"),
     explained_by=("ATN1", "ATN201", "ATN202", "ATN203", "ATN205", "ATN206", "ATN207", "ATN208", "ATN221", "ATN3"),
 )
 
@@ -66,4 +68,13 @@ def probe(xray: XRay) -> Iterator[Finding]:
             f"the mask is lost with {side.text}" if side.text else f"the mask is lost as called, and acts with {other}",
             expected="the same keys blocked on every path",
             found=f"{keys} cells of the scores more are open",
+        )
+    opened = xray.opened_with_cache
+    if opened is not None:
+        yield GOTCHA.at(
+            opened.order.place,
+            f"the mask is lost {opened.when}",
+            severity=Severity.ERROR if xray.promised("cache") else Severity.WARNING,
+            expected="the same keys blocked as in the full pass",
+            found=f"{opened.cells} cells of the scores more are open",
         )

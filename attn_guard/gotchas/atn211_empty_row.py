@@ -43,6 +43,7 @@ GOTCHA = Gotcha(
     name="empty-row",
     summary="a query whose every key is hidden gives NaN",
     fix="fill once with torch.finfo(scores.dtype).min, or open such rows and zero them after the softmax",
+    explained_by=("ATN1", "ATN3"),
 )
 
 

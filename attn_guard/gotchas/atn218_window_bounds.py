@@ -42,6 +42,7 @@ GOTCHA = Gotcha(
     summary="window is not as wide as declared",
     fix="keep the keys with 0 <= query - key < window",
     explains=("ATN701",),
+    explained_by=("ATN3",),
 )
 
 

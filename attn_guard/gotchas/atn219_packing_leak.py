@@ -37,6 +37,7 @@ GOTCHA = Gotcha(
     name="packing-leak",
     summary="documents packed into one row see each other",
     fix="keep only keys of the query's own document: ids[:, None, :, None] == ids[:, None, None, :]",
+    explained_by=("ATN3",),
 )
 
 

@@ -3,7 +3,7 @@
 What it does
 ------------
 Finds masks that are put into the scores before these are scaled, where what is left of the fill is not far below every
-score.
+score, and fixed slopes over the distance (ALiBi) that are added before the scale.
 
 Why is this bad
 ---------------
@@ -11,8 +11,9 @@ The scale is meant for the product of query and key. Applied to the sum, it make
 fill that was chosen to be just low enough no longer is, and a blocked key keeps weight once the scores are large. The
 fused kernels add the mask after the scale, so that the same mask gives another result there.
 
-A fill of -inf or `finfo.min` is as low after the scale as before it, and nothing is said. This one is in preview: fills
-that are still low enough for the scores a model has today are a matter of taste.
+A fill of -inf or `finfo.min` is as low after the scale as before it, and nothing is said, nor of a bias that is
+learned and finds its own size. This one is in preview: fills that are still low enough for the scores a model has today
+are a matter of taste, and some models have been trained with slopes that are scaled.
 
 Example
 -------
@@ -58,10 +59,20 @@ def probe(xray: XRay) -> Iterator[Finding]:
             factor = _scaled_by(site, mask)
             if mask.fill is not None and factor < 1 and mask.fill <= WEAK and mask.fill * factor > LOW:
                 yield GOTCHA.at(mask, expected=f"{mask.fill:g}", found=f"{mask.fill * factor:.4g} after the scale")
+        for bias in anatomy.biases:
+            step = next((s for s in site.find(StepKind.BIAS, Stage.SCORES) if s.location == bias.op.location), None)
+            if step is not None and bias.falls_with_distance and _scaled_by(site, step) < 1:
+                yield GOTCHA.at(
+                    step,
+                    "fixed slopes over the distance are added before the scale, and shrink with it",
+                    help="scale the scores first, then add the slopes",
+                    expected="the slopes as they are",
+                    found=f"{_scaled_by(site, step):.4g} of them",
+                )
 
 
-def _scaled_by(site: Site, mask: Step) -> float:
-    """The product of the factors that follow a mask before the softmax."""
-    following = site.steps[site.steps.index(mask) :]
+def _scaled_by(site: Site, applied: Step) -> float:
+    """The product of the factors that follow a mask or a bias before the softmax."""
+    following = site.steps[site.steps.index(applied) :]
     factors = [step.factor for step in following if step.kind is StepKind.SCALE and step.stage is Stage.SCORES]
     return prod(factor.value for factor in factors if factor is not None and factor.value is not None)

@@ -33,19 +33,31 @@ class Bias:
     is_learned: bool = False
 
     @property
+    def falls_with_distance(self) -> bool:
+        """Whether it takes from each slice in proportion to the distance of earlier keys, by slopes that are fixed."""
+        slopes = None if self.is_learned else self._slopes
+        return slopes is not None and bool((slopes < 0).all())
+
+    @property
     def rewards_distance(self) -> bool:
         """Whether each slice grows in proportion to the distance of earlier keys (Press et al. 2022 let it fall)."""
+        slopes = self._slopes
+        return slopes is not None and bool((slopes > 0).all())
+
+    @property
+    def _slopes(self) -> Tensor | None:
+        """(slices, 1, 1): what each step to an earlier key adds; None where steps are not alike."""
         if self.index is not None or self.added.shape[-1] < FEWEST:
-            return False
+            return None
         size = self.added.shape[-1]
         below = torch.ones(size, size, dtype=torch.bool).tril(-1)
         distance = (torch.arange(size)[:, None] - torch.arange(size)).double()
         relative = self.added.double() - self.added.double().diagonal(dim1=-2, dim2=-1)[..., None]
         if not bool(relative[:, below].isfinite().all()) or bool((self.added[:, below] <= BLOCKING).any()):
-            return False
+            return None
         slope = relative[:, -1:, :1] / (size - 1)
         linear = ((relative - slope * distance).abs() <= CLOSE * slope.abs() * size)[:, below].all()
-        return bool(linear and (slope > 0).all())
+        return slope if linear else None
 
     @property
     def has_slopes_without_distance(self) -> bool:

@@ -65,6 +65,7 @@ class CausalEvidence:
         place = triangular_mask(site)
         if place:
             yield f"a triangular mask is applied at {place}"
+        yield from self._forgotten(site)
         trace = site.trace
         for call in self.tape.fused:
             if call.causal and call.first <= trace.scores.index and call.place == trace.scores.place:
@@ -103,6 +104,15 @@ class CausalEvidence:
             serves = name.startswith("buffer ") and f"{site.trace.module}.".startswith(f"{held}." if held else "")
             if serves and is_triangle(self.tape.values[value]):
                 yield f"{name} is a triangle"
+
+    def _forgotten(self, site: Anatomy) -> Iterator[str]:
+        """A triangle over the positions of a site that the run makes and nothing that is returned depends on."""
+        queries, keys = site.influence.queries.shape[-1], site.influence.keys.shape[-1]
+        for op in self.tape.ops if queries == keys > 2 else ():
+            made = op.name in {"tril", "triu"} and self.tape.alive.isdisjoint(op.outputs)
+            value = self.tape.values[op.output] if made else None
+            if value is not None and value.shape[-1] == keys and is_triangle(value):
+                yield f"a triangle is made at {op.location} and used nowhere"
 
     def _class_names(self, site: Anatomy) -> Iterator[str]:
         words = NAMES + NAMES_OF_MODELS if self._of_ids else NAMES

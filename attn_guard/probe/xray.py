@@ -18,6 +18,7 @@ from attn_guard.probe import chain
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.bare import Bare, bare_traces
 from attn_guard.probe.batches import Batches
+from attn_guard.probe.cached_masks import Opened, opened
 from attn_guard.probe.calling import Call, arguments, given
 from attn_guard.probe.contractions import LostLetter, lost_letters
 from attn_guard.probe.copies import NotCopiedError, copied
@@ -249,6 +250,11 @@ class XRay:
     def decoded(self) -> Mismatch | None:
         """Where decoding with the module's cache differs from the full pass; None where it does not, or has none."""
         return mismatch(self)
+
+    @cached_property
+    def opened_with_cache(self) -> Opened | None:
+        """Where decoding sees keys that the full pass hides; None where it does not."""
+        return opened(self)
 
     @cached_property
     def decoded_at_other_angles(self) -> tuple[Location, int] | None:

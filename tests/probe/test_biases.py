@@ -222,3 +222,36 @@ def test_a_table_for_a_grid_that_is_read_along_a_line(entries: int, wrong: bool)
             self.table = nn.Parameter(torch.randn(entries, HEADS))
 
     assert bool(found_in(seeded(Sized), 9)) is wrong
+
+
+class Early(Sloped):
+    """The slopes are added before the scale."""
+
+    learned, late = False, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
+        bias = self.bias(x.shape[1])
+        scores = q @ k.mT * 11**-0.5 + bias if self.late else (q @ k.mT + bias) * 11**-0.5
+        scores = scores.masked_fill(offsets(x.shape[1]) > 0, -torch.inf)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class EarlyLearned(Early):
+    def __init__(self, of: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(of)
+        self.slopes = nn.Parameter(torch.tensor([0.25, 0.0625]))
+
+    def bias(self, time: int) -> Tensor:
+        return self.slopes[:, None, None] * self.of(offsets(time).float())
+
+
+@pytest.mark.parametrize("build", [Early, EarlyLearned])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("straight", [False, True])
+def test_slopes_that_the_scale_makes_smaller(build: type[Early], late: bool, straight: bool) -> None:
+    """Learned ones find their size, and a bias of another form may be meant for the sum."""
+    module = seeded(build, (lambda steps: steps) if straight else lambda steps: -(steps.abs() > 2).float() - 1)
+    module.late = late  # type: ignore[assignment]
+    found = [finding.code for finding in attn_guard.check(module, causal=True, preview=True) if finding.fails]
+    assert found == (["ATN223"] if build is Early and straight and not late else [])

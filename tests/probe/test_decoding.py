@@ -18,7 +18,18 @@ from attn_guard.probe import decoding
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.xray import XRay, find_call
 from tests.probe import cached_modules
-from tests.probe.cached_modules import FAULTS, STYLES, BufferCache, FlagCache, LanguageModel, TupleCache
+from tests.probe.cached_modules import (
+    FAULTS,
+    HEAD_DIM,
+    STYLES,
+    BufferCache,
+    FlagCache,
+    LanguageModel,
+    Pair,
+    Parts,
+    TupleCache,
+)
+from tests.probe.cached_modules import seen as visible
 from tests.probe.modules import seeded
 
 CACHES = ["ATN701", "ATN702"]
@@ -298,3 +309,42 @@ def test_keys_put_together_with_the_cache_in_the_wrong_order_are_blamed_where_th
     (found,) = attn_guard.check(seeded(TupleCache, "in front"), select=CACHES)
     lines = MODULES.read_text(encoding="utf-8").splitlines()
     assert lines[found.location.line - 1].strip().startswith("return torch.cat((k, past[0])")
+
+
+class Padded(Parts):
+    """A cache beside a padding mask over all positions so far, (batch, past + time)."""
+
+    lost, whole = False, True
+
+    def forward(self, x: Tensor, attention_mask: Tensor | None = None, past: Pair | None = None) -> Any:
+        q, k, v = self.heads(x)
+        k, v = self.grown(past, k, v)
+        hidden = ~visible(q.shape[2], k.shape[2])[None, None]
+        if attention_mask is not None and (past is None or not self.lost):
+            own = attention_mask if self.whole else self._all(attention_mask, past)
+            hidden = hidden | ~own.bool()[:, None, None, :]
+        weights = (q @ k.mT * HEAD_DIM**-0.5).masked_fill(hidden, torch.finfo(q.dtype).min).softmax(-1)
+        return self.merged(weights @ v), (k, v)
+
+    def _all(self, attention_mask: Tensor, past: Pair | None) -> Tensor:
+        """Of a module that takes the mask of the new tokens only."""
+        if past is not None:
+            assert attention_mask.shape[1] == 1
+        self.__dict__.setdefault("seen", []).append(attention_mask)
+        return attention_mask if past is None else torch.cat(self.__dict__["seen"][-2:], 1)
+
+
+@pytest.mark.parametrize(("lost", "whole"), [(True, True), (False, True), (False, False)])
+def test_padding_that_the_cached_path_forgets(lost: bool, whole: bool) -> None:
+    module = seeded(Padded)
+    module.lost, module.whole = lost, whole  # type: ignore[assignment]
+    promises: dict[str, Any] = {"causal": True, "cache": "past", "masks": {"attention_mask": "attend"}}
+    report = attn_guard.check(module, **promises)
+    assert [found.code for found in report if found.fails] == (["ATN209"] if lost else [])
+    assert not lost or "in the cache" in report.findings[0].message
+
+
+def test_causality_that_the_cached_path_forgets() -> None:
+    report = attn_guard.check(seeded(TupleCache, "unmasked with a cache"), causal=True, cache="layer_past")
+    (found,) = (finding for finding in report if finding.fails)
+    assert (found.code, found.consequences) == ("ATN209", ("ATN701",))

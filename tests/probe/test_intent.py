@@ -87,6 +87,21 @@ class TestCausal:
 
         assert seen(seeded(Dropping)).contract.causal is True
 
+    @pytest.mark.parametrize(("steps", "causal"), [(features().shape[1], True), (3, None)])
+    def test_a_triangle_that_is_made_and_forgotten(self, steps: int, causal: bool | None) -> None:
+        class Forgetful(Core):
+            def forward(self, x: Tensor) -> Tensor:
+                torch.ones(1, steps, steps, dtype=torch.bool).tril()
+                result: Tensor = super().forward(x)
+                return result
+
+            def hide(self, scores: Tensor) -> Tensor:
+                return scores
+
+        found = seen(seeded(Forgetful))
+        assert found.contract.causal is causal
+        assert (found.assumptions == ()) is (causal is None)
+
     def test_a_declared_promise_needs_no_evidence(self) -> None:
         @attn_guard.contract(causal=False)
         class Declared(Core):

@@ -24,12 +24,24 @@ FAULTS = (
     Fault("ATN218", OLD, "too_old = distance >= self.window - 1", blame=AT),
     Fault("ATN218", OLD, "too_old = distance < -self.window", blame=AT),
     Fault("ATN218", HIDE, "hide = future", blame=AT),
-    Fault("ATN218", OLD, "too_old = torch.ones(time, time).tril().tril(self.window).bool() & future", blame=AT),
+    Fault(
+        "ATN218",
+        OLD,
+        "too_old = torch.ones(time, time).tril().tril(self.window).bool() & future",
+        blame=AT,
+        or_code="ATN221",
+    ),
     Fault("ATN221", HIDE, "hide = future & too_old", blame=AT),
     Fault("ATN221", JOIN, "hide = hide & other[:, None]", blame=AT),
     Fault("ATN219", JOIN, "pass", blame=AT),
     Fault("ATN219", HIDDEN, "hide = self.hidden(T, None).to(x.device)", blame=AT),
-    Fault("ATN219", OTHER, "other = (segment_ids[:, :, None] < segment_ids[:, None, :]) & future", blame=AT),
+    Fault(
+        "ATN219",
+        OTHER,
+        "other = (segment_ids[:, :, None] < segment_ids[:, None, :]) & future",
+        blame=AT,
+        or_code="ATN221",
+    ),
     Fault(
         "ATN219", OTHER, "other = (segment_ids[:, :, None] != segment_ids[:, None, :]).all(0, keepdim=True)", blame=AT
     ),

@@ -3,7 +3,7 @@
 from tests.bench.mutants.fault import Fault
 
 SCORES = "scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(d_k)"
-FILL = 'scores = scores.masked_fill(mask == 0, float("-inf"))'
+FILL = "scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)"
 SOFTMAX = "p_attn = scores.softmax(dim=-1)"
 CONTEXT = "return torch.matmul(dropout(p_attn), value)"
 UNSQUEEZE = "mask = mask.unsqueeze(1)"
@@ -28,7 +28,7 @@ FAULTS = (
     Fault("ATN102", D_K, "    d_k = query.size(1)\n", blame=(SCORES,)),
     Fault("ATN103", SCORES, "scores = torch.matmul(query / math.sqrt(d_k), key.transpose(-2, -1)) / math.sqrt(d_k)"),
     Fault("ATN104", SOFTMAX, "p_attn = scores.softmax(dim=1)"),
-    Fault("ATN104", SOFTMAX, "p_attn = scores.softmax(dim=-2)", also=((FILL, FILL.replace('float("-inf")', "-1e9")),)),
+    Fault("ATN104", SOFTMAX, "p_attn = scores.softmax(dim=-2)"),
     Fault("ATN106", SOFTMAX, "p_attn = scores.softmax(dim=-1).softmax(dim=-1)"),
     Fault(
         "ATN201",
@@ -37,9 +37,9 @@ FAULTS = (
         also=((SOFTMAX, SOFTMAX + "\n    if mask is not None:\n        p_attn = p_attn.masked_fill(mask == 0, 0.0)"),),
     ),
     Fault("ATN202", FILL, FILL.removeprefix("scores = ")),
-    Fault("ATN203", FILL, FILL.replace('float("-inf")', "1e-9")),
-    Fault("ATN203", FILL, FILL.replace('float("-inf")', "-2.0")),
-    Fault("ATN204", FILL, FILL.replace('float("-inf")', "-1e9")),
+    Fault("ATN203", FILL, FILL.replace("torch.finfo(scores.dtype).min", "1e-9")),
+    Fault("ATN203", FILL, FILL.replace("torch.finfo(scores.dtype).min", "-2.0")),
+    Fault("ATN204", FILL, FILL.replace("torch.finfo(scores.dtype).min", "-1e9")),
     Fault("ATN205", FILL, FILL.replace("mask == 0", "mask")),
     Fault("ATN205", SRC_MASK, "src_mask = src_key_padding_mask.unsqueeze(-2)", blame=(FILL,)),
     Fault("ATN206", FILL, "scores = scores + mask.float()"),

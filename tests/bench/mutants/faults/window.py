@@ -53,7 +53,10 @@ FAULTS = (
         "ATN223",
         ATTN,
         "attn = q @ k.transpose(-2, -1)",
-        also=((SOFTMAX, "attn = self.attn_drop((attn * self.scale).softmax(dim=-1))"),),
+        also=(
+            (SOFTMAX, "attn = self.attn_drop((attn * self.scale).softmax(dim=-1))"),
+            ('ids[:, :, None], float("-inf"))', "ids[:, :, None], -100.0)"),
+        ),
         blame=(BIAS, MASK),
     ),
     Fault("ATN302", MERGE, "x = (attn @ v).transpose(1, 2).view(-1, N, C)"),

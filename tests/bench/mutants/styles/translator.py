@@ -15,7 +15,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dr
     d_k = query.size(-1)
     scores = torch.matmul(query, key.transpose(-2, -1)) / math.sqrt(d_k)
     if mask is not None:
-        scores = scores.masked_fill(mask == 0, float("-inf"))
+        scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)
     p_attn = scores.softmax(dim=-1)
     return torch.matmul(dropout(p_attn), value)
 
