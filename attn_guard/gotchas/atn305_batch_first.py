@@ -39,6 +39,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -48,6 +49,15 @@ GOTCHA = Gotcha(
     fix="build the layer with batch_first=True, or transpose(0, 1) on the way in and out",
     explains=("ATN212", "ATN214", "ATN404", "ATN405"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A layer of torch that takes time first, in a flow that shows otherwise."""
+    severity = Severity.ERROR if function.promises.get("batch_first") is True else Severity.WARNING
+    if function.promises.get("batch_first") is not False:
+        for fault in function.batch_attention:
+            notes = (fault.text,) if fault.text else ()
+            yield GOTCHA.at(fault.location, severity=severity, related=fault.related, notes=notes)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

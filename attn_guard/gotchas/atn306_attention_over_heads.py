@@ -34,6 +34,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -43,6 +44,12 @@ GOTCHA = Gotcha(
     fix="transpose(1, 2) to (batch, heads, time, head_dim) before the attention, and back after it",
     explains=("ATN102", "ATN203", "ATN205", "ATN212", "ATN214", "ATN215", "ATN303", "ATN304", "ATN404"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """Scores of heads with heads, of queries and keys that still have time before the heads."""
+    for fault in function.head_attention:
+        yield GOTCHA.at(fault.location)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

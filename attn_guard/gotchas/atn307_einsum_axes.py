@@ -35,6 +35,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.contractions import LostLetter
     from attn_guard.probe.xray import XRay
 
@@ -61,6 +62,12 @@ GOTCHA = Gotcha(
         "ATN406",
     ),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A letter that one operand has alone, or twice."""
+    for fault in function.lost_letters:
+        yield GOTCHA.at(fault.location, fault.text)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -44,6 +45,12 @@ GOTCHA = Gotcha(
     fix="permute or transpose the axes first, then reshape",
     explains=("ATN102", "ATN203", "ATN205", "ATN212", "ATN214", "ATN215", "ATN303", "ATN304", "ATN404", "ATN405"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A reshape after which an axis has other sizes in front of it."""
+    for fault in function.moving_reshapes:
+        yield GOTCHA.at(fault.location, fault.text)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

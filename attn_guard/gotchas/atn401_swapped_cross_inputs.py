@@ -35,6 +35,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -46,6 +47,16 @@ GOTCHA = Gotcha(
 )
 
 
+def lint(function: Function) -> Iterator[Finding]:
+    """Queries made of the memory, and keys of the stream that should read it."""
+    for place in function.asking_memories:
+        yield GOTCHA.at(place, severity=_severity(function.promises.get("cross") is True))
+
+
+def _severity(declared: bool) -> Severity:
+    return Severity.ERROR if declared else Severity.WARNING
+
+
 def probe(xray: XRay) -> Iterator[Finding]:
     cross = xray.cross
     if cross is None or any(cross.is_right(anatomy) for anatomy in xray.sites):
@@ -55,7 +66,7 @@ def probe(xray: XRay) -> Iterator[Finding]:
             projection = next(iter(anatomy.site.find(StepKind.PROJECTION, Stage.QUERY)), None)
             yield GOTCHA.at(
                 projection or anatomy.trace.scores.location,
-                severity=Severity.ERROR if cross.declared else Severity.WARNING,
+                severity=_severity(cross.declared),
                 expected=f"queries from {cross.own}, keys from {cross.memory}",
                 found=f"queries from {cross.memory}, keys from {cross.own}",
             )

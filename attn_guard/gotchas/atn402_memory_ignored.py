@@ -34,6 +34,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -43,6 +44,18 @@ GOTCHA = Gotcha(
     fix="make the keys and values from the memory",
     explains=("ATN212", "ATN214"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A memory that must be given and is never read."""
+    place = function.unread_memory
+    if place is not None:
+        declared = function.promises.get("cross") is True
+        yield GOTCHA.at(
+            place,
+            f"{function.memory} is never read; the keys come from elsewhere",
+            severity=Severity.ERROR if declared else Severity.WARNING,
+        )
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.wiring import Mixup
     from attn_guard.probe.xray import XRay
 
@@ -42,6 +43,13 @@ GOTCHA = Gotcha(
     fix="project query, key and value from their inputs, each with its own matrix",
     explains=("ATN309", "ATN402", "ATN706"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A part made with the projection of another, while its own is used nowhere in the class."""
+    for mixup in function.mixups:
+        how = f"is made like the {mixup.other}" if mixup.other else "is not projected"
+        yield GOTCHA.at(mixup.location, f"the {mixup.wrong} {how}; {mixup.idle} is never used")
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

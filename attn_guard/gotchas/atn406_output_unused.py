@@ -34,6 +34,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -44,6 +45,12 @@ GOTCHA = Gotcha(
     explains=("ATN202", "ATN309", "ATN402", "ATN403"),
     explained_by=("ATN106",),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """An attention called for a result that nothing reads."""
+    for place in function.unused_attention:
+        yield GOTCHA.at(place, "nothing reads the result of this attention")
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

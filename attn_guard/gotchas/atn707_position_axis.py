@@ -33,6 +33,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -42,6 +43,12 @@ GOTCHA = Gotcha(
     fix="index the table by time: table[:, : x.size(1)] for (batch, time, features)",
     explains=("ATN703",),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A table cut to the length of the first axis, on the way to a layer that takes the batch first."""
+    for fault in function.positions_on_batch:
+        yield GOTCHA.at(fault.location, related=fault.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

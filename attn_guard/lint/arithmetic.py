@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import layout, masks, names, positions
+from attn_guard.lint import attended_axes, layout, masks, names, positions
 from attn_guard.lint.place import Place
-from attn_guard.lint.record import Event, mask_stage
+from attn_guard.lint.record import Event, Operands, mask_stage, projection_of
 from attn_guard.lint.values import (
     UNKNOWN,
     Draft,
@@ -166,6 +166,8 @@ def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
         traced=left.traced and right.traced and left.role is not Role.SCORES,
         opaque=left.opaque or right.opaque,
         bounded=left.bounded or right.bounded,
+        timed=left.timed or right.timed,
+        ran=left.ran or right.ran,
     )
 
 
@@ -199,6 +201,9 @@ def matmul(place: Place, left: Value, right: Value) -> Value:
     if key.role is Role.PARAMETER or query.role is Role.PARAMETER:
         return project(place, query if key.role is Role.PARAMETER else key, None)
     if query.role is Role.ACTIVATION and key.role is Role.ACTIVATION:
+        attended_axes.over_heads(
+            place, query, query.axes[-2:-1] if query.axes else (), key.axes[-1:] if key.axes else ()
+        )
         return score(place, query, key).shaped(layout.product_axes(query, key), layout.CONTIGUOUS)
     return UNKNOWN
 
@@ -206,14 +211,16 @@ def matmul(place: Place, left: Value, right: Value) -> Value:
 def project(place: Place, value: Tensor | None, width: Scalar | None) -> Tensor:
     """A linear map of features: where the trace of a query or key begins."""
     axes = (*value.axes[:-1], width) if value and value.axes else None
-    step = place.draft(StepKind.PROJECTION)
-    return Tensor(steps=(step,), traced=True, axes=axes, last=width, order=layout.CONTIGUOUS)
+    step = place.draft(StepKind.PROJECTION, text=value.name if value else "")
+    plain = Tensor(steps=(step,), traced=True, axes=axes, last=width, order=layout.CONTIGUOUS)
+    return replace(plain, timed=value.timed, ran=value.ran) if value else plain
 
 
 def score(place: Place, query: Tensor, key: Tensor) -> Tensor:
     """Scores of a query and a key, with what both went through."""
     step = place.draft(StepKind.SCORES, stage=Stage.SCORES)
     core = replace(step, text=query.name)
+    place.record.operands.append(Operands(core, projection_of(query), projection_of(key)))
     steps = (*_staged(query.steps, Stage.QUERY), *_staged(key.steps, Stage.KEY), core)
     return Tensor(
         Role.SCORES,
@@ -239,9 +246,22 @@ def _staged(steps: tuple[Draft, ...], stage: Stage) -> tuple[Draft, ...]:
 def attend(place: Place, weights: Tensor, value: Tensor | None) -> Tensor:
     """The context: weights applied to values."""
     step = place.draft(StepKind.CONTEXT, stage=Stage.CONTEXT)
-    context = replace(weights.after(step), role=Role.CONTEXT, axes=None, last=value.last if value else None)
+    flow = weights.after(*_value_steps(value), step)
+    for operands in reversed(place.record.operands):
+        if weights.core and operands.core.node is weights.core.node:
+            operands.value = projection_of(value)
+            operands.bare = frozenset({Stage.VALUE}) if value and not value.steps and value.name else frozenset()
+            break
+    context = replace(flow, role=Role.CONTEXT, axes=None, last=value.last if value else None)
     place.record.see(context, place.region)
     return context
+
+
+def _value_steps(value: Tensor | None) -> tuple[Draft, ...]:
+    """Where a value comes from and how its heads were cut."""
+    steps = value.steps if value and value.role is Role.ACTIVATION else ()
+    kept = tuple(step for step in steps if step.kind in (StepKind.PROJECTION, StepKind.SPLIT))
+    return _staged(kept, Stage.VALUE)
 
 
 def compare(left: Value, right: Value, equal: bool) -> Value:

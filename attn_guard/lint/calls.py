@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from attn_guard.anatomy import StepKind
 from attn_guard.lint import arithmetic, expressions, ops
 from attn_guard.lint.layers import call_layer, make_layer
 from attn_guard.lint.place import Call
@@ -37,8 +38,7 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
     if isinstance(node.func, cst.Attribute) and _is_super(node.func.value):
         return _super_call(frame, node, node.func.attr.value)
     function = expressions.evaluate(frame, node.func)
-    args, kwargs, spread = _arguments(frame, node)
-    call = Call(frame.place(node), args, kwargs, spread)
+    call = _arguments(frame, node)
     if isinstance(function, Bound):
         return _method(frame, node, function, call)
     if isinstance(function, Dotted):
@@ -51,7 +51,12 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
         return Instance(function.type, call)
     if isinstance(function, Instance):
         forward = frame.walk.attribute(function, "forward")
-        return frame.walk.call(forward, call, frame) if isinstance(forward, Closure) else opaque(call)
+        if not isinstance(forward, Closure):
+            return opaque(call)
+        result = frame.walk.call(forward, call, frame)
+        if any(site.region.owner is function.type for site in frame.walk.record.sites.values()):
+            frame.walk.record.attended.append(call.place.draft(StepKind.CONTEXT))
+        return result
     if isinstance(node.func, cst.Name):
         return _builtin(frame, node.func.value, call)
     return opaque(call)
@@ -62,15 +67,15 @@ def _is_super(node: cst.BaseExpression) -> bool:
 
 
 def _super_call(frame: Frame, node: cst.Call, name: str) -> Value:
-    args, kwargs, spread = _arguments(frame, node)
+    call = _arguments(frame, node)
     method = frame.walk.inherited(frame, name)
-    return frame.walk.call(method, Call(frame.place(node), args, kwargs, spread), frame) if method else UNKNOWN
+    return frame.walk.call(method, call, frame) if method else UNKNOWN
 
 
-def _arguments(frame: Frame, node: cst.Call) -> tuple[tuple[Value, ...], dict[str, Value], bool]:
+def _arguments(frame: Frame, node: cst.Call) -> Call:
     args: list[Value] = []
     kwargs: dict[str, Value] = {}
-    spread = False
+    spread, firm = False, None
     for arg in node.args:
         value = expressions.evaluate(frame, arg.value)
         if arg.keyword is not None:
@@ -79,9 +84,10 @@ def _arguments(frame: Frame, node: cst.Call) -> tuple[tuple[Value, ...], dict[st
             args.extend(value.items)
         elif arg.star:
             spread = True
+            firm = len(args) if arg.star == "*" and firm is None else firm
         else:
             args.append(value)
-    return tuple(args), kwargs, spread
+    return Call(frame.place(node), tuple(args), kwargs, spread, firm)
 
 
 def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
@@ -89,11 +95,12 @@ def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
     if isinstance(receiver, Sequence | Shape) and method.name in ("append", "extend"):
         return UNKNOWN
     op = ops.METHODS.get(method.name)
+    call = replace(call, args=(receiver, *call.args), firm=None if call.firm is None else call.firm + 1)
     if op is None:
         if method.name.endswith("_") and isinstance(node.func, cst.Attribute) and isinstance(receiver, Mask):
             frame.rebind(node.func.value, Mask(name=receiver.name))
-        return opaque(replace(call, args=(receiver, *call.args)))
-    result = op(replace(call, args=(receiver, *call.args)))
+        return opaque(call)
+    result = op(call)
     if method.name.endswith("_") and isinstance(node.func, cst.Attribute):
         frame.rebind(node.func.value, result)
         if isinstance(result, Tensor):
@@ -107,11 +114,13 @@ def _dotted(function: Dotted, call: Call) -> Value:
         if module == "torch.nn" and name == "Parameter":
             return Tensor(Role.PARAMETER)
         if module.startswith("torch.nn.modules") or module == "torch.nn":
-            return make_layer(name, call.args, dict(call.kwargs))
+            return replace(make_layer(name, call.args, dict(call.kwargs)), plain=not call.spread)
         op = ops.FUNCTIONS.get(name)
         return op(call) if op else opaque(call)
     if name == "generate_square_subsequent_mask":
         return ops.square_subsequent_mask(call)
+    if function.path in ("copy.copy", "copy.deepcopy"):
+        return call.arg(0, "x")
     if name[:1].isupper():
         return make_layer(name, call.args, dict(call.kwargs))
     return opaque(call)

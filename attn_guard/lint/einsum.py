@@ -6,9 +6,12 @@ import re
 from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
-from attn_guard.lint import arithmetic, layout
+from attn_guard.lint import arithmetic, attended_axes, layout
+from attn_guard.lint.arithmetic import as_mask, as_tensor
+from attn_guard.lint.einsum_letters import letters, lost_letters
 from attn_guard.lint.moved_axes import joined_axis
 from attn_guard.lint.place import Call
+from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import UNKNOWN, Atom, Axes, Role, Scalar, Sequence, Tensor, Text, Value
 
 _GROUP = re.compile(r"\(([^)]*)\)|(\S+)")
@@ -22,19 +25,19 @@ def einsum(call: Call) -> Value:
         given = given[0].items
     if not isinstance(equation, Text) and len(call.args) == 3 and isinstance(call.args[2], Text):
         equation, given = call.args[2], call.args[:2]  # einops.einsum takes the string last
-    if not isinstance(equation, Text) or len(given) != 2 or call.spread:
+    if not isinstance(equation, Text):
         return UNKNOWN
+    for lost in lost_letters(equation.text):
+        call.place.record.note(Trouble.LOST_LETTER, Event(call.place.draft(StepKind.SCORES), lost))
     sides = equation.text.partition("->")
     inputs = sides[0].split(",")
-    left, right = (arithmetic.as_tensor(value) for value in given)
+    if len(given) != 2 or call.spread:
+        return UNKNOWN
+    left, right = (as_tensor(value) for value in given)
     if len(inputs) != 2 or not sides[1] or left is None or right is None:
         return UNKNOWN
-    letters = [_letters(part) for part in (*inputs, sides[2])]
-    return _product(call, left, right, letters)
-
-
-def _letters(part: str) -> list[str]:
-    return part.split() if " " in part.strip() else list(part.replace("...", ".").strip())
+    names = [letters(part) for part in (*inputs, sides[2])]
+    return _product(call, left, right, names)
 
 
 def _product(call: Call, left: Tensor, right: Tensor, letters: list[list[str]]) -> Value:
@@ -48,6 +51,7 @@ def _product(call: Call, left: Tensor, right: Tensor, letters: list[list[str]]) 
     if Role.PARAMETER in (left.role, right.role):
         return arithmetic.project(call.place, None, None).shaped(axes, None)
     if left.role is Role.ACTIVATION and right.role is Role.ACTIVATION:
+        attended_axes.over_heads(call.place, left, (axes or ())[-2:-1], (axes or ())[-1:])
         return arithmetic.score(call.place, left, right).shaped(axes, None)
     return UNKNOWN
 
@@ -72,6 +76,7 @@ def rearrange(call: Call) -> Value:
 def _rearranged(call: Call, value: Value, pattern: Value) -> Value:
     if not isinstance(pattern, Text) or "->" not in pattern.text:
         return value.shaped(None, None) if isinstance(value, Tensor) else value
+    value = value if as_mask(value) else as_tensor(value) or value
     if not isinstance(value, Tensor):
         return value
     source, target = (_groups(side) for side in pattern.text.split("->")[:2])

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from attn_guard.lint import arithmetic, calls, layout, masks, names, ops, positions, reshaping
+from attn_guard.lint.indexing import parts_of
 from attn_guard.lint.layers import item_of
 from attn_guard.lint.place import Call, Place, integer
+from attn_guard.lint.position_tables import with_positions
 from attn_guard.lint.values import (
     UNKNOWN,
     Atom,
@@ -102,7 +104,8 @@ def operate(frame: Frame, node: cst.CSTNode, operator: type, left: Value, right:
     if isinstance(left, Shape | Sequence) or isinstance(right, Shape | Sequence):
         return Sequence((UNKNOWN,), endless=True)
     rule = _OPERATORS.get(operator)
-    return rule(place, left, right) if rule else UNKNOWN
+    result = rule(place, left, right) if rule else UNKNOWN
+    return with_positions(frame, node, left, right, result) if operator in (cst.Add, cst.AddAssign) else result
 
 
 _OPERATORS: dict[type, Callable[[Place, Value, Value], Value]] = {
@@ -215,7 +218,7 @@ def _subscript(frame: Frame, node: cst.Subscript) -> Value:
     if isinstance(owner, Shape | Sequence) and len(node.slice) == 1:
         return _slice(owner, frame, node.slice[0].slice)
     if isinstance(owner, Tensor):
-        return replace(owner, axes=None, order=None)
+        return parts_of(frame, node, owner)
     return owner
 
 
@@ -251,6 +254,9 @@ def tokenizer_mask(name: str) -> Value:
 def _slice(owner: Shape | Sequence, frame: Frame, cut: cst.BaseSlice) -> Value:
     if isinstance(owner, Shape):
         axes = owner.tensor.axes if isinstance(owner.tensor, Tensor) else None
+        upper = integer(evaluate(frame, cut.upper)) if isinstance(cut, cst.Slice) and cut.upper else None
+        if axes is None and isinstance(cut, cst.Slice) and not (cut.lower or cut.step) and upper and upper > 0:
+            return Sequence(tuple(ops.axis_size(owner.tensor, index) for index in range(upper)))
         owner = Sequence(tuple(axis or UNKNOWN for axis in axes)) if axes else Sequence((UNKNOWN,), endless=True)
     if owner.endless or not isinstance(cut, cst.Slice) or cut.step:
         return owner

@@ -96,7 +96,7 @@ class Frame:
         axes = []
         for index, element in enumerate(target.elements):
             value = self.names.get(element.value.value) if isinstance(element.value, cst.Name) else None
-            anonymous = Scalar(powers=((Atom(f"{name}.shape[{index}]"), 1.0),))
+            anonymous = Scalar(powers=((Atom(f"{name}.shape[{index}]", axis=index), 1.0),))
             named = value if isinstance(value, Scalar) and _is_name(element.value) else anonymous
             axes.append(named)
         if known.last:
@@ -173,7 +173,7 @@ def _called(name: str, value: Value) -> Value:
         atom, power = value.powers[0]
         if ".shape[" in atom.name and power == 1.0 and value.number == 1.0:
             size = names.size_called(name) if len(name) > 1 else None  # H in a shape is as often a height
-            return Scalar(powers=((Atom(name, size), 1.0),))
+            return Scalar(powers=((Atom(name, size, atom.axis), 1.0),))
     if isinstance(value, Tensor) and not value.name:
         return replace(value, name=name)
     return value

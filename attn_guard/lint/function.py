@@ -10,14 +10,16 @@ from typing import Any
 
 import libcst as cst
 
-from attn_guard.anatomy import Site, StepKind
+from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
-from attn_guard.lint import names
+from attn_guard.lint import names, wiring
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.paths import first_mask, masked_beside
 from attn_guard.lint.record import Event, Record, SiteDraft, Trouble, softmax_of
 from attn_guard.lint.regions import Class, Region
 from attn_guard.lint.sites import exactly, make_site
+from attn_guard.lint.unread import is_unread
+from attn_guard.lint.values import Instance
 
 
 @dataclass(frozen=True)
@@ -30,18 +32,30 @@ class Fault:
     related: tuple[Location, str] | None = None
 
 
+@dataclass(frozen=True)
+class Mixup:
+    """The part of an attention that is made wrongly, the part whose projection it takes (None: it has none), and its
+    own projection, which lies idle."""
+
+    location: Location
+    wrong: Stage
+    other: Stage | None
+    idle: str
+
+
 @dataclass(eq=False)
 class Function:
     """A function or method.
 
     record: what its walk has seen. reached: the complete sites in itself or in what it calls in the file.
-    family: its class and the bases of that in the file.
+    family: its class and the bases of that in the file. instance: the object that it is a method of.
     """
 
     region: Region
     record: Record
     reached: tuple[SiteDraft, ...] = ()
     family: tuple[Class, ...] = ()
+    instance: Instance | None = None
 
     @property
     def name(self) -> str:
@@ -88,7 +102,7 @@ class Function:
     @property
     def wide_triangles(self) -> Iterator[Fault]:
         """Causal masks that show the key after the query's own."""
-        return map(_fault, self.record.noted.get(Trouble.SEES_NEXT, ()))
+        return self._noted(Trouble.SEES_NEXT)
 
     @property
     def narrow_triangles(self) -> Iterator[Fault]:
@@ -99,12 +113,12 @@ class Function:
     @property
     def added_flags(self) -> Iterator[Fault]:
         """Masks of True and False, or 1 and 0, that are added to the scores."""
-        return map(_fault, self.record.noted.get(Trouble.ADDED_FLAGS, ()))
+        return self._noted(Trouble.ADDED_FLAGS)
 
     @property
     def misaligned_triangles(self) -> Iterator[Fault]:
         """Causal masks that start at the first key, although a cache comes first."""
-        return map(_fault, self.record.noted.get(Trouble.MISALIGNED, ()))
+        return self._noted(Trouble.MISALIGNED)
 
     @property
     def maskless_paths(self) -> Iterator[Fault]:
@@ -125,6 +139,89 @@ class Function:
     def illegal_views(self) -> Iterator[Fault]:
         """``.view`` calls that must fail on the transposed tensor that they get."""
         return map(_fault, self.record.illegal_views)
+
+    def _noted(self, trouble: Trouble) -> Iterator[Fault]:
+        return map(_fault, self.record.noted.get(trouble, ()))
+
+    @property
+    def batch_attention(self) -> Iterator[Fault]:
+        """Layers that run along the first axis, where the source shows that it is the batch."""
+        return self._noted(Trouble.OVER_BATCH)
+
+    @property
+    def head_attention(self) -> Iterator[Fault]:
+        """Scores of heads with heads."""
+        return self._noted(Trouble.OVER_HEADS)
+
+    @property
+    def lost_letters(self) -> Iterator[Fault]:
+        """Letters of an einsum that nothing else in it has."""
+        return self._noted(Trouble.LOST_LETTER)
+
+    @property
+    def moving_reshapes(self) -> Iterator[Fault]:
+        """Reshapes after which an axis has other sizes in front of it."""
+        return self._noted(Trouble.MOVED_AXIS)
+
+    @property
+    def positions_on_batch(self) -> Iterator[Fault]:
+        """Tables of positions that are added along what the next layer takes for the batch."""
+        return self._noted(Trouble.POSITIONS_ON_BATCH)
+
+    @cached_property
+    def idle_projections(self) -> dict[Stage, str]:
+        """The projections of its class that no method uses, by the part that they are named after."""
+        return wiring.idle_projections(self.family, self.instance) if self.instance else {}
+
+    @property
+    def mixups(self) -> Iterator[Mixup]:
+        """Parts of an attention made with the projection of another part, or with none, while their own lies idle."""
+        for operands in self.record.operands:
+            if operands.core.region.owner in self.family:
+                for draft, wrong, other, idle in wiring.mixed_up(operands, self.idle_projections):
+                    yield Mixup(exactly(draft), wrong, other, idle)
+
+    @property
+    def memory(self) -> str:
+        """The argument that its cross attention asks, as the contract or its name says; "" where nothing does."""
+        return wiring.memory_of(self._inputs, self.promises.get("cross") is True)
+
+    @property
+    def asking_memories(self) -> Iterator[Location]:
+        """Queries made of the memory whose keys come from the stream that should read it."""
+        if self.memory:
+            yield from map(exactly, wiring.swapped(self.record.operands, self.memory, self._inputs))
+
+    @property
+    def unread_memory(self) -> Location | None:
+        """Where it asks its own stream although it must be given a memory, which it never reads."""
+        tree = self._tree
+        required = [param for param in tree.params.params if param.default is None]
+        is_asked_for = any(param.name.value == self.memory for param in required)
+        if not self.memory or not is_asked_for or _reads(tree.body, self.memory):
+            return None
+        crossing = [
+            o.core for o in self.record.operands if re.search("cross|enc.*dec|dec.*enc", wiring.layer_called(o.core))
+        ]
+        cores = [o.core for o in self.record.operands if o.core.region is self.region]
+        is_decoder = re.search("cross|decoder", self.class_name, re.IGNORECASE)
+        chosen = crossing or (cores if is_decoder else [])
+        return exactly(chosen[-1]) if chosen else None
+
+    @property
+    def unused_attention(self) -> Iterator[Location]:
+        """Calls of an attention whose result nothing reads."""
+        owner = self.region.owner
+        if owner is None or "forward" not in owner.methods:
+            return
+        for draft in self.record.attended:
+            if draft.region is self.region and wiring.layer_called(draft) and is_unread(self._tree.body, draft.node):
+                yield exactly(draft)
+
+    @property
+    def _inputs(self) -> tuple[str, ...]:
+        """Names of its arguments without the module itself."""
+        return self.parameters[1:] if self.region.owner else self.parameters
 
     @property
     def stray_masks(self) -> Iterator[Fault]:

@@ -9,7 +9,7 @@ from attn_guard.lint import arithmetic, ops
 from attn_guard.lint.arithmetic import as_tensor
 from attn_guard.lint.place import Call
 from attn_guard.lint.sdpa import multihead_attention, transformer_layer
-from attn_guard.lint.values import UNKNOWN, Layer, Role, Scalar, Sequence, Tensor, Value
+from attn_guard.lint.values import UNKNOWN, Atom, Layer, Role, Scalar, Sequence, Tensor, Value
 
 _TRANSFORMERS = frozenset(
     {"Transformer", "TransformerEncoder", "TransformerDecoder", "TransformerEncoderLayer", "TransformerDecoderLayer"}
@@ -22,9 +22,9 @@ def call_layer(layer: Layer, call: Call) -> Value:
     kind = layer.kind
     value = call.arg(0, "input", "x", "hidden_states")
     if kind == "MultiheadAttention":
-        return multihead_attention(call, "nn.MultiheadAttention")
+        return multihead_attention(call, layer)
     if kind in _TRANSFORMERS:
-        return transformer_layer(call, f"nn.{kind}")
+        return transformer_layer(call, layer)
     if kind == "Sequential":
         for child in layer.children:
             value = call_layer(child, replace(call, args=(value,), kwargs={})) if isinstance(child, Layer) else Tensor()
@@ -38,11 +38,21 @@ def call_layer(layer: Layer, call: Call) -> Value:
         return ops.softmax(call)
     if "Dropout" in kind or "DropPath" in kind:
         return ops.dropout(replace(call, args=(value,)))
+    if kind in ("Conv1d", "Conv2d", "Conv3d"):
+        return _convolved(value, layer)
     if kind == "Identity":
         return value
     if kind == "Rearrange":
         return value.shaped(None, None) if isinstance(value, Tensor) else value
     return _opaque(call)
+
+
+def _convolved(value: Value, layer: Layer) -> Tensor:
+    """(batch, channels, ...): a convolution takes and gives no other order."""
+    tensor = as_tensor(value)
+    batch = tensor.axes[0] if tensor and tensor.axes else None
+    places = (None,) * int(layer.kind[-2])
+    return Tensor(axes=(batch or Scalar(powers=((Atom("batch"), 1.0),)), _width(layer), *places))
 
 
 def _opaque(call: Call) -> Value:
@@ -55,7 +65,11 @@ def _opaque(call: Call) -> Value:
 
 def _width(layer: Layer) -> Scalar | None:
     at = 0 if layer.kind == "Conv1D" else 1
-    width = layer.kwargs.get("out_features") or (layer.args[at] if len(layer.args) > at else None)
+    width = (
+        layer.kwargs.get("out_features")
+        or layer.kwargs.get("out_channels")
+        or (layer.args[at] if len(layer.args) > at else None)
+    )
     return width if isinstance(width, Scalar) else None
 
 

@@ -7,8 +7,9 @@ unknown tensor may be a mask.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from attn_guard.anatomy import Size
+from attn_guard.anatomy import Size, Stage
 
 _SIZES: tuple[tuple[Size, re.Pattern[str]], ...] = (
     (
@@ -34,6 +35,12 @@ _SIZES: tuple[tuple[Size, re.Pattern[str]], ...] = (
 )
 
 _SOME_SIZE = re.compile(r"(?:\w+_)?(?:dim|dims|size|channels|features|width|units|heads|planes)")
+_BATCH = re.compile(r"b|bs|bsz|bz|(?:n|num|mb|mini)?_?batch(?:_?size|es)?")
+_PART = re.compile(
+    r"(?:w|to|linear|lin|fc|proj|dense|project|map)?_?(q|query|queries|k|keys?|v|values?)s?"
+    r"_?(?:w|proj|projection|linear|lin|layer|fc|net|dense|transform|map)?"
+)
+_MEMORY = re.compile(r"mem(?:ory)?|context|encoder_hidden_states|enc(?:oder)?_out(?:puts?)?")
 _FEATURES = frozenset({"c", "d", "e", "dim", "channels", "features"})
 _QUERY = re.compile(r"(?:.*_)?(?:q|qs|query|queries|query_states|query_layer|q_proj|xq)", re.IGNORECASE)
 _KEY = re.compile(r"(?:.*_)?(?:k|ks|key|keys|key_states|key_layer|k_proj|xk)", re.IGNORECASE)
@@ -60,6 +67,24 @@ def is_size(name: str) -> bool:
 def is_feature_axis(name: str) -> bool:
     """Whether the last of several names unpacked from a shape says that it is the width."""
     return name.lower() in _FEATURES or size_called(name) is Size.D_MODEL
+
+
+def part_called(name: str) -> Stage | None:
+    """The part of an attention that a projection is named after: ``w_q``, ``to_k``, ``value_proj``."""
+    found = _PART.fullmatch(name.lower().strip("_"))
+    return {"q": Stage.QUERY, "k": Stage.KEY, "v": Stage.VALUE}[found[1][0]] if found else None
+
+
+def is_memory(name: str, beside: Sequence[str] = ()) -> bool:
+    """Whether an argument is plainly what a cross attention asks."""
+    return _MEMORY.fullmatch(name) is not None or (
+        name in ("src", "source") and bool({"tgt", "trg", "target"} & {*beside})
+    )
+
+
+def is_batch(name: str) -> bool:
+    """Whether a size can only be the number of samples."""
+    return _BATCH.fullmatch(name.lower()) is not None
 
 
 def is_query_or_key(name: str) -> bool:

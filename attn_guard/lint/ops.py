@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import arithmetic, einsum, layout, masks, names, positions, reshaping, shapes
+from attn_guard.lint import arithmetic, attended_axes, einsum, layout, masks, names, positions, reshaping, shapes
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import Event, mask_stage
@@ -320,7 +320,7 @@ def axis_size(value: Value, axis: int | None) -> Value:
             return value.last
     tensor = as_tensor(value)
     name = tensor.name if tensor else ""
-    return Scalar(powers=((Atom(f"{name or id(value)}.shape[{axis}]"), 1.0),))
+    return Scalar(powers=((Atom(f"{name or id(value)}.shape[{axis}]", axis=axis), 1.0),))
 
 
 def rank(call: Call) -> Value:
@@ -358,6 +358,7 @@ def squashed(call: Call) -> Value:
 
 def summed(call: Call) -> Value:
     """Sums, means and the like: a sum of weights is what they may be divided by."""
+    attended_axes.pooled(call.place, call.arg(0, "input"), call.integer(1, "dim", "axis"))
     return UNKNOWN
 
 

@@ -35,7 +35,8 @@ class Call:
     place: Place
     args: tuple[Value, ...]
     kwargs: Mapping[str, Value] = field(default_factory=dict)
-    spread: bool = False  # holds *args or **kwargs, so that positions and absences prove nothing
+    spread: bool = False  # holds *args or **kwargs, so that absences prove nothing
+    firm: int | None = None  # how many arguments stand before the first *args, where there is one
 
     def arg(self, index: int, *names: str) -> Value:
         """An argument by position or by one of its names; `UNKNOWN` where it is not given."""
@@ -46,7 +47,7 @@ class Call:
         for name in names:
             if name in self.kwargs:
                 return self.kwargs[name]
-        return self.args[index] if index < len(self.args) and not self.spread else None
+        return self.args[index] if index < (len(self.args) if self.firm is None else self.firm) else None
 
     def integer(self, index: int, *names: str) -> int | None:
         return integer(self.arg(index, *names))

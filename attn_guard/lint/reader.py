@@ -97,4 +97,5 @@ def _as_declared(site: SiteDraft) -> SiteDraft:
 
 def _function(region: Region, walk: Walk, drafts: dict[cst.CSTNode, SiteDraft]) -> Function:
     reached = tuple(drafts[softmax] for softmax in walk.record.sites if drafts[softmax].is_complete)
-    return Function(region, walk.record, reached, tuple(walk.family(region.owner)) if region.owner else ())
+    family = tuple(walk.family(region.owner)) if region.owner else ()
+    return Function(region, walk.record, reached, family, walk.instance)

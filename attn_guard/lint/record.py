@@ -50,13 +50,32 @@ class Event:
 
 
 class Trouble(StrEnum):
-    """What can be wrong with a mask where it is used."""
+    """What can be wrong with a mask where it is used, or with the axes of a tensor."""
 
     SEES_NEXT = "sees next"
     HIDES_OWN = "hides own"
     ADDED_FLAGS = "added flags"
     MISALIGNED = "misaligned"
     PLAIN_ATTRIBUTE = "plain attribute"
+    OVER_BATCH = "attention along the batch"
+    OVER_HEADS = "attention over the heads"
+    LOST_LETTER = "an einsum letter that nothing else has"
+    MOVED_AXIS = "a reshape that moves an axis"
+    POSITIONS_ON_BATCH = "positions along the batch"
+
+
+@dataclass(eq=False)
+class Operands:
+    """The projections that query, key and value of one attention came from when a walk met it; None where unknown.
+
+    ``bare`` are those of them that are an argument as it is.
+    """
+
+    core: Draft
+    query: Draft | None = None
+    key: Draft | None = None
+    value: Draft | None = None
+    bare: frozenset[Stage] = frozenset()
 
 
 @dataclass(eq=False)
@@ -72,6 +91,8 @@ class Record:
     late: list[tuple[Draft, Draft]] = field(default_factory=list)
     walked: set[cst.CSTNode] = field(default_factory=set)
     branches: frozenset[Branch] = frozenset()
+    operands: list[Operands] = field(default_factory=list)
+    attended: list[Draft] = field(default_factory=list)
 
     @contextmanager
     def inside(self, node: cst.CSTNode, side: int) -> Iterator[None]:
@@ -128,6 +149,12 @@ class Record:
         """A mask whose result is thrown away."""
         if all(known.node is not draft.node for known, _ in self.dropped):
             self.dropped.append((draft, core))
+
+
+def projection_of(value: Tensor | None) -> Draft | None:
+    """The last linear map that a query, key or value has gone through."""
+    steps = value.steps if value and value.role is Role.ACTIVATION else ()
+    return next((step for step in reversed(steps) if step.kind is StepKind.PROJECTION), None)
 
 
 def softmax_of(value: Tensor) -> Draft | None:

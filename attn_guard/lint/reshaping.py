@@ -5,13 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import libcst as cst
+
 from attn_guard.anatomy import Stage, StepKind
 from attn_guard.lint import layout, masks, positions
 from attn_guard.lint.arithmetic import as_mask, as_tensor
+from attn_guard.lint.attended_axes import text_of
 from attn_guard.lint.moved_axes import joined_axis, moved_axis
 from attn_guard.lint.place import Call, integer
-from attn_guard.lint.record import Event
-from attn_guard.lint.values import UNKNOWN, Axes, Positions, Role, Scalar, Sequence, Shape, Tensor, Unknown, Value
+from attn_guard.lint.record import Event, Trouble
+from attn_guard.lint.values import (
+    UNKNOWN,
+    Atom,
+    Axes,
+    Positions,
+    Role,
+    Scalar,
+    Sequence,
+    Shape,
+    Tensor,
+    Unknown,
+    Value,
+)
 
 
 def transpose(call: Call) -> Value:
@@ -19,12 +34,25 @@ def transpose(call: Call) -> Value:
     first, second = call.integer(1, "dim0", "axis0"), call.integer(2, "dim1", "axis1")
     if not isinstance(value, Tensor):
         return masks.transposed(value, first, second)
-    moved = (
-        layout.transposed(value, first, second)
-        if first is not None and second is not None
-        else value.shaped(None, None)
-    )
+    moved = value.shaped(None, None)
+    if first is not None and second is not None:
+        moved = layout.transposed(value, first, second)
+        if value.axes is None and {first, second} in ({1, 2}, {-1, -2}, {1, -1}, {2, -2}) and _is_flat_image(call):
+            moved = moved.shaped((_BATCH, None, None), None)
     return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
+
+
+_BATCH = Scalar(powers=((Atom("batch"), 1.0),))
+
+
+def _is_flat_image(call: Call) -> bool:
+    """Whether the receiver is written ``x.flatten(2)``: then x is (batch, channels, height, width)."""
+    node = call.place.node
+    inner = node.func.value if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else None
+    if not isinstance(inner, cst.Call) or not isinstance(inner.func, cst.Attribute) or len(inner.args) != 1:
+        return False
+    start = inner.args[0].value
+    return inner.func.attr.value == "flatten" and isinstance(start, cst.Integer) and start.value == "2"
 
 
 def transpose_last(call: Call) -> Value:
@@ -134,8 +162,13 @@ def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
     if value.name and not value.steps and not value.traced and value.axes is None:
         return value_of_unknown(given, target)
     result = layout.viewed(value, target)
+    has_heads = any(layout.holds_heads(axis) for axis in (*(value.axes or ()), *(target or ())))
+    if moved and target and value.role in (Role.ACTIVATION, Role.CONTEXT) and not has_heads:
+        text = (
+            f"{text_of(value.axes or ())} is read as {text_of(target)}; the axes change their order, the numbers do not"
+        )
+        call.place.record.note(Trouble.MOVED_AXIS, Event(call.place.draft(StepKind.SPLIT), text))
     if value.role is Role.CONTEXT:
-        has_heads = any(layout.holds_heads(axis) for axis in value.axes or ())
         scrambles = "heads are still before time" if moved and has_heads else ""
         call.place.record.add(value, call.place.draft(StepKind.MERGE, stage=Stage.CONTEXT, scrambles=scrambles))
     elif value.role is Role.ACTIVATION and target and layout.splits_heads(target):

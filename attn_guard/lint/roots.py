@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from attn_guard.lint.einsum_letters import holds_lost_letter
 from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core
 from attn_guard.lint.regions import Region, Source
 
@@ -27,6 +28,7 @@ def roots(source: Source) -> list[Region]:
 
 def _with_core(source: Source) -> Iterator[Region]:
     yield from (region for region in source.functions.values() if holds_core(region.text))
+    yield from (region for region in source.regions if holds_lost_letter(region.text))
     for owner in source.classes.values():
         if not holds_core(owner.text):
             continue

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
 from attn_guard.lint import arithmetic, masks
+from attn_guard.lint.attended_axes import along_first_axis, over_heads
 from attn_guard.lint.place import Call, is_absent
 from attn_guard.lint.record import Event
 from attn_guard.lint.values import (
     Atom,
     Flag,
     Kind,
+    Layer,
     Mask,
     Meaning,
     Role,
@@ -32,6 +34,7 @@ def scaled_dot_product_attention(call: Call) -> Value:
     mask, scale = call.given(3, "attn_mask"), call.given(6, "scale")
     if query is None or key is None:
         return Tensor()
+    over_heads(call.place, query, (query.axes or ())[-2:-1], (key.axes or ())[-2:-1])
     scores = arithmetic.score(call.place, replace(query, role=Role.ACTIVATION), replace(key, role=Role.ACTIVATION))
     if call.spread:
         scores = replace(scores, opaque=True, traced=False)
@@ -56,29 +59,40 @@ def scaled_dot_product_attention(call: Call) -> Value:
     return _finish(call, scores, value, query)
 
 
-def multihead_attention(call: Call, layer: str) -> Value:
+def multihead_attention(call: Call, layer: Layer) -> Value:
     """A call of ``nn.MultiheadAttention``: (output, weights)."""
     given = {name: call.given(index, name) for name, index in (("key_padding_mask", 3), ("attn_mask", 5))}
-    _read_masks(call, layer, given)
+    _read_masks(call, f"nn.{layer.kind}", given)
     query, key = (arithmetic.as_tensor(call.arg(index, name)) for index, name in ((0, "query"), (1, "key")))
     value = arithmetic.as_tensor(call.arg(2, "value"))
     if query is None or key is None:
         return Sequence((Tensor(),), endless=True)
-    scores = arithmetic.score(call.place, replace(query, steps=(), role=Role.ACTIVATION), Tensor())
+    sources = (_projected(call, query), _projected(call, key))
+    scores = arithmetic.score(call.place, *sources)
     scores = replace(scores, opaque=scores.opaque or call.spread, traced=False)
     for mask in given.values():
         scores = _masked(call, scores, mask, None)
-    _finish(call, scores, value, query)
-    return Sequence((Tensor(), Tensor()))
+    _finish(call, scores, _projected(call, value) if value else None, query)
+    call.place.record.attended.append(call.place.draft(StepKind.CONTEXT))
+    ran = along_first_axis(call, layer, query)
+    return Sequence((Tensor(axes=query.axes, last=query.last, ran=ran), Tensor()))
 
 
-def transformer_layer(call: Call, layer: str) -> Value:
-    """A call of ``nn.TransformerEncoder`` and its kin: only its masks are read."""
-    positional = _POSITIONAL.get(layer.removeprefix("nn."), ())
+def _projected(call: Call, value: Tensor) -> Tensor:
+    """An input of a layer that projects it."""
+    return Tensor(steps=(call.place.draft(StepKind.PROJECTION, text=value.name),))
+
+
+def transformer_layer(call: Call, layer: Layer) -> Value:
+    """A call of ``nn.TransformerEncoder`` and its kin: its masks are read, and which axis it runs along."""
+    positional = _POSITIONAL.get(layer.kind, ())
     given = {name: call.given(index, name) for index, name in enumerate(positional)}
     given |= {name: value for name, value in call.kwargs.items() if name.endswith("mask")}
-    _read_masks(call, layer, {name: mask for name, mask in given.items() if name.endswith("mask")})
-    return Tensor()
+    _read_masks(call, f"nn.{layer.kind}", {name: mask for name, mask in given.items() if name.endswith("mask")})
+    value = arithmetic.as_tensor(call.arg(0, "src", "tgt"))
+    call.place.record.attended.append(call.place.draft(StepKind.CONTEXT))
+    ran = along_first_axis(call, layer, value)
+    return Tensor(axes=value.axes if value else None, ran=ran)
 
 
 _DECODER = ("tgt", "memory", "tgt_mask", "memory_mask", "tgt_key_padding_mask", "memory_key_padding_mask")

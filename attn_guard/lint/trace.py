@@ -51,13 +51,14 @@ class Walk:
         self.source = source
         self.record = Record()
         self.budget = _BUDGET
+        self.instance: Instance | None = None
         self._classes = classes
         self._stack: list[cst.CSTNode] = []
 
     def start(self, region: Region) -> None:
         """Walks a function with nothing known of its arguments."""
-        instance = self._plain_instance(region.owner).copy() if region.owner else None
-        self._walk(Closure(region, instance=instance), None)
+        self.instance = self._plain_instance(region.owner).copy() if region.owner else None
+        self._walk(Closure(region, instance=self.instance), None)
         self.record.drop_late_masks()
 
     def _plain_instance(self, owner: Class) -> Instance:

@@ -53,10 +53,14 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """One size that the source has a name for; ``size`` is what it stands for, where its name says so."""
+    """One size that the source has a name for; ``size`` is what it stands for, where its name says so.
+
+    ``axis`` is the axis of a tensor that it was read from.
+    """
 
     name: str
     size: Size | None = None
+    axis: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,8 @@ class Tensor:
     order: for each axis, its place in memory; () is contiguous, None unknown. transposed: the step that made it so.
     core: the SCORES step of scores, weights and contexts; width: what the product in it sums over.
     grown: a cache was put in front of it, or of the keys of the scores.
+    timed: the axis along which positions were added to it, and where. ran: the layer that it came out of, if that ran
+    along its first axis.
     """
 
     role: Role = Role.ACTIVATION
@@ -181,6 +187,8 @@ class Tensor:
     width: Scalar | None = None
     name: str = ""
     grown: Grown | None = None
+    timed: tuple[int, Draft] | None = None
+    ran: Draft | None = None
 
     def after(self, *steps: Draft, **changes: Any) -> Tensor:
         """This tensor after further steps."""
@@ -188,7 +196,8 @@ class Tensor:
 
     def shaped(self, axes: Axes | None, order: tuple[int, ...] | None) -> Tensor:
         """This tensor with other axes."""
-        return replace(self, axes=axes, last=axes[-1] if axes else None, order=order)
+        last = axes[-1] if axes else None
+        return replace(self, axes=axes, last=last, order=order, timed=None, ran=None)
 
 
 class Meaning(StrEnum):
@@ -308,12 +317,16 @@ class Dotted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """A built-in layer, such as ``nn.Linear(d_model, d_model)``: its class name and what it was made with."""
+    """A built-in layer, such as ``nn.Linear(d_model, d_model)``: its class name and what it was made with.
+
+    ``plain`` says that it is one of torch and that all its arguments are in sight.
+    """
 
     kind: str
     args: tuple[Value, ...] = ()
     kwargs: Mapping[str, Value] = field(default_factory=dict)
     children: tuple[Value, ...] = ()
+    plain: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -448,6 +461,8 @@ def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
         traced=left.traced and right.traced and same_role and _factors(left) == _factors(right),
         opaque=left.opaque or right.opaque or not same_role,
         bounded=left.bounded or right.bounded,
+        timed=left.timed or right.timed,
+        ran=left.ran or right.ran,
         axes=_join_axes(left.axes, right.axes),
         last=left.last if left.last == right.last else None,
         width=left.width if left.width == right.width else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_comments_and_blank_lines_change_nothing_but_line_numbers(entry: Entry) 
 def test_renaming_local_variables_changes_nothing(entry: Entry, old: str, new: str) -> None:
     source = entry.broken.read_text(encoding="utf-8")
     plain = lint_source(source, "twin.py", preview=True)
-    renamed = lint_source(source.replace(old, new), "twin.py", preview=True)
+    renamed = lint_source(re.sub(rf"\b{old}\b", new, source), "twin.py", preview=True)
     assert [(f.code, f.location.line) for f in plain] == [(f.code, f.location.line) for f in renamed]
 
 
