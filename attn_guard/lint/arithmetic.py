@@ -250,7 +250,7 @@ def attend(place: Place, weights: Tensor, value: Tensor | None) -> Tensor:
     for operands in reversed(place.record.operands):
         if weights.core and operands.core.node is weights.core.node:
             operands.value = projection_of(value)
-            operands.bare = frozenset({Stage.VALUE}) if value and not value.steps and value.name else frozenset()
+            operands.is_value_bare = value is not None and bool(value.name) and not operands.value
             break
     context = replace(flow, role=Role.CONTEXT, axes=None, last=value.last if value else None)
     place.record.see(context, place.region)

@@ -10,7 +10,7 @@ import libcst as cst
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import expressions, names
 from attn_guard.lint.arithmetic import as_mask, as_tensor
-from attn_guard.lint.values import Role, Scalar, Unknown, Value
+from attn_guard.lint.values import Role, Scalar, Tensor, Value
 
 if TYPE_CHECKING:
     from attn_guard.lint.frame import Frame
@@ -23,7 +23,8 @@ def with_positions(frame: Frame, node: cst.CSTNode, left: Value, right: Value, r
         sides = (node.target, node.value)
     for table, other in zip(sides, (right, left), strict=False):
         axis = _cut_axis(frame, table)
-        kept = as_tensor(result if not isinstance(result, Unknown) else other)
+        is_features = isinstance(result, Tensor) and result.role is not Role.PARAMETER
+        kept = as_tensor(result if is_features else other)
         if axis is not None and kept is not None and kept.role is Role.ACTIVATION and not as_mask(other):
             return replace(kept, timed=(axis, frame.place(node).draft(StepKind.BIAS)))
     return result

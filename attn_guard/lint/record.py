@@ -68,14 +68,14 @@ class Trouble(StrEnum):
 class Operands:
     """The projections that query, key and value of one attention came from when a walk met it; None where unknown.
 
-    ``bare`` are those of them that are an argument as it is.
+    ``is_value_bare`` says that the value is an argument as it is.
     """
 
     core: Draft
     query: Draft | None = None
     key: Draft | None = None
     value: Draft | None = None
-    bare: frozenset[Stage] = frozenset()
+    is_value_bare: bool = False
 
 
 @dataclass(eq=False)

@@ -163,7 +163,8 @@ def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
         return value_of_unknown(given, target)
     result = layout.viewed(value, target)
     has_heads = any(layout.holds_heads(axis) for axis in (*(value.axes or ()), *(target or ())))
-    if moved and target and value.role in (Role.ACTIVATION, Role.CONTEXT) and not has_heads:
+    is_known = value.axes and target and None not in (*value.axes, *target)
+    if moved and target and is_known and value.role in (Role.ACTIVATION, Role.CONTEXT) and not has_heads:
         text = (
             f"{text_of(value.axes or ())} is read as {text_of(target)}; the axes change their order, the numbers do not"
         )

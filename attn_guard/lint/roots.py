@@ -17,9 +17,9 @@ def roots(source: Source) -> list[Region]:
     chosen = {id(region): region for region in _with_core(source)}
     for hop in range(_HOPS):
         called = {region.name for region in chosen.values() if region.name not in ("forward", "__init__")}
-        built = {region.owner.name for region in chosen.values() if region.owner and region.name == "forward"}
         for region in _callers(source, called):
             chosen.setdefault(id(region), region)
+        built = {region.owner.name for region in chosen.values() if region.owner and region.name == "forward"}
         if hop == 0:
             for region in _users(source, built):
                 chosen.setdefault(id(region), region)

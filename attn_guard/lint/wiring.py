@@ -44,8 +44,9 @@ def mixed_up(operands: Operands, idle: dict[Stage, str]) -> Iterator[tuple[Draft
         name = layer_called(first)
         if name and name == layer_called(second) and names.part_called(name) is other:
             yield first, wrong, other, idle[wrong]
-    for wrong in operands.bare & set(idle):
-        yield operands.core, wrong, None, idle[wrong]
+    if operands.is_value_bare and Stage.VALUE in idle and operands.query and operands.key:
+        if layer_called(operands.query) and layer_called(operands.key):
+            yield operands.core, Stage.VALUE, None, idle[Stage.VALUE]
 
 
 def layer_called(draft: Draft) -> str:

@@ -1,0 +1,108 @@
+"""Letters of an einsum that nothing else in it has (ATN307), and reshapes that move an axis (ATN310)."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from attn_guard.lint.einsum_letters import holds_lost_letter, lost_letters
+from attn_guard.lint.run import lint_source
+from tests.lint.sources import forward
+
+
+@pytest.mark.parametrize(
+    ("equation", "letter"),
+    [
+        ("bhij,bihd->bihd", "j"),
+        ("bhqk,bhvd->bhqd", "k"),
+        ("b g h n d, b h s d -> b h n s", "g"),
+        ("dd,bxcd->bxcd", "d"),
+        ("ee,bte->bte", "e"),
+        ("b h i j, b h k d -> b h i d", "j"),
+    ],
+)
+def test_letter_that_one_operand_has_alone_or_twice_is_lost(equation: str, letter: str) -> None:
+    assert next(lost_letters(equation)).startswith(f"axis {letter} ")
+    assert holds_lost_letter(f'torch.einsum("{equation}", a, b)')
+    assert holds_lost_letter(f"einsum(a, b, '{equation}')")
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "bhid,bhjd->bhij",
+        "bhij,bhjd->bihd",
+        "...id,...jd->...ij",
+        "bhqk->bqk",  # a sum of one operand is meant
+        "ii->i",
+        "bhqk,bhkd->bqd",  # heads are summed together with their own weights
+        "i,j->ij",
+        "bij,bjk",
+    ],
+)
+def test_sums_products_and_diagonals_that_are_meant_are_fine(equation: str) -> None:
+    assert list(lost_letters(equation)) == []
+
+
+def test_equation_made_at_run_time_is_not_read() -> None:
+    assert not holds_lost_letter('einsum(f"b h i d, {kv} -> b h i j", q, k)')
+
+
+def test_lost_letter_is_found_where_the_softmax_is_elsewhere() -> None:
+    source = forward("return self.o(torch.einsum('bhij,bhjd->bihd', (q @ k.mT * self.scale).softmax(-1), v).flatten(2))")
+    distance = "\n    def distance(self, w, x):\n        return torch.einsum('dd,bxcd->bxcd', w, x)\n"
+    (finding,) = lint_source(source + distance, "attention.py")
+    assert (finding.code, finding.location.line) == ("ATN307", source.count("\n") + 3)
+
+
+VIDEO = """\
+import torch
+from torch import nn
+
+
+class Temporal(nn.Module):
+    def __init__(self, c, heads):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(c, heads, batch_first=True)
+
+    def forward(self, x):
+        b, f, p, c = x.shape
+"""
+
+
+def video(body: str) -> list[str]:
+    source = VIDEO + textwrap.indent(textwrap.dedent(body), " " * 8) + "        return self.attention(x, x, x)[0]\n"
+    return [finding.code for finding in lint_source(source, "video.py")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = x.reshape(b * p, f, c)\n",
+        "x = x.view(b, p, f, c).flatten(0, 1)\n",
+        "x = x.transpose(1, 3).reshape(b * p, f, c)\n",
+        "x = x.reshape(b * f, c, p).transpose(1, 2)\n",
+        "x = torch.reshape(x, (b, c, f * p)).transpose(1, 2)\n",
+    ],
+)
+def test_reshape_in_place_of_a_transpose_is_found(body: str) -> None:
+    assert video(body) == ["ATN310"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = x.transpose(1, 2).reshape(b * p, f, c)\n",
+        "x = x.reshape(b * f, p, c)\n",
+        "x = x.reshape(b, f * p, c)\n",
+        "x = x.permute(0, 3, 1, 2).reshape(b, c, f * p).transpose(1, 2)\n",
+        "x = x.view(b, f, p // 4, 4, c).permute(0, 2, 1, 3, 4).reshape(-1, f * 4, c)\n",  # windows
+        "x = x.reshape(b * f // 2, p * 2, c)\n",
+        "n = outside(x)\nx = x.reshape(n, f, c)\n",
+        "x = self.mixed(x)\nx = x.reshape(b * p, f, c)\n",
+        "x = x[:, 1:].reshape(b * p, f - 1, c)\n",
+    ],
+)
+def test_reshapes_that_join_and_split_neighbours_or_meet_unknown_sizes_are_fine(body: str) -> None:
+    assert video(body) == []
