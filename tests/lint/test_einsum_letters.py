@@ -50,7 +50,9 @@ def test_equation_made_at_run_time_is_not_read() -> None:
 
 
 def test_lost_letter_is_found_where_the_softmax_is_elsewhere() -> None:
-    source = forward("return self.o(torch.einsum('bhij,bhjd->bihd', (q @ k.mT * self.scale).softmax(-1), v).flatten(2))")
+    source = forward(
+        "return self.o(torch.einsum('bhij,bhjd->bihd', (q @ k.mT * self.scale).softmax(-1), v).flatten(2))"
+    )
     distance = "\n    def distance(self, w, x):\n        return torch.einsum('dd,bxcd->bxcd', w, x)\n"
     (finding,) = lint_source(source + distance, "attention.py")
     assert (finding.code, finding.location.line) == ("ATN307", source.count("\n") + 3)
