@@ -179,8 +179,11 @@ def test_positions_along_time_and_of_unknown_axes_are_fine(body: str, layer: str
     assert codes(module(body, layer)) == []
 
 
-SPLIT = "b, t, d = x.shape\nq, k, v = (p.view(b, t, self.nhead, d // self.nhead) for p in (self.q(x), self.k(x),
-self.v(x)))\n"
+SPLIT = (
+    "b, t, d = x.shape\n"
+    "q, k, v = self.q(x), self.k(x), self.v(x)\n"
+    "q, k, v = (p.view(b, t, self.nhead, d // self.nhead) for p in (q, k, v))\n"
+)
 
 
 @pytest.mark.parametrize(
