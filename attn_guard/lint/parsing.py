@@ -9,6 +9,7 @@ import libcst as cst
 _BRACKET = re.compile(r"[()\[\]{}]")
 _DEEPEST = 200  # CPython's own limit; at ten times that, the native parser overflows its stack and kills the process
 _LAMBDAS = 500
+_SIGNS = tuple(sign * 500 for sign in ("-", "+", "~", "not "))  # the parser takes the square of their number
 
 
 def parse(text: str) -> cst.Module | None:
@@ -20,10 +21,10 @@ def parse(text: str) -> cst.Module | None:
 
 
 def is_too_deep(text: str) -> bool:
-    """Whether brackets or lambdas are nested so deep that the parser must not see the text."""
+    """Whether brackets, lambdas or signs are nested so deep that the parser must not see the text."""
     depth = 0
     for found in _BRACKET.finditer(text):
         depth = depth + 1 if found[0] in "([{" else max(0, depth - 1)
         if depth > _DEEPEST:
             return True
-    return text.count("lambda") > _LAMBDAS
+    return text.count("lambda") > _LAMBDAS or any(signs in text for signs in _SIGNS)

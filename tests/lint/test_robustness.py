@@ -144,3 +144,75 @@ def test_lint_never_imports_torch(tmp_path: Path) -> None:
         "assert not {'torch', 'numpy', 'transformers', 'libcst.matchers'} & set(sys.modules), 'heavy import'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_a_file_of_fifty_thousand_lines_is_read_in_bounded_time() -> None:
+    import time
+
+    plain = "def f{0}(x):\n    y = [x, {0}]\n    return y\n\n\n"
+    content = ("".join(plain.format(number) for number in range(10_000)) + BROKEN).encode()
+    start = time.process_time()
+    report = lint_source(content, "long.py", preview=True)
+    assert time.process_time() - start < 20  # seconds of the processor, ten times what it takes
+    assert [finding.code for finding in report] == ["ATN101"]
+
+
+@pytest.mark.slow
+def test_memory_grows_with_the_file_and_no_faster() -> None:
+    import tracemalloc
+
+    peaks = []
+    for copies in (5, 20):
+        content = "\n\n".join(BROKEN.replace("class Attention", f"class A{number}") for number in range(copies))
+        tracemalloc.start()
+        lint_source(content, "long.py", preview=True)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 5 * peaks[0]
+
+
+SYNTAX = [
+    "print 'softmax'\n",  # Python 2
+    "exec 'softmax' in {}\n",
+    "try:\n    pass\nexcept Error, error:\n    pass\n",
+    "x = 0777 <> `softmax`\n",
+    "raise Error, 'softmax'\n",
+    "type Scores = list[float]\n",  # 3.12
+    "def f[*Ts, **P](*args: *Ts) -> None: ...\n",
+    "x = f'{softmax!r:{'>'}10}'\n",
+    "class A[T = int]: ...\n",  # 3.13
+    "x = t'{softmax}'\n",  # 3.14
+    "try:\n    pass\nexcept A, B:\n    pass\n",
+    "lazy import json\n",  # 3.15
+    "x = [*row for row in rows]\n",
+    "x = {**row for row in rows}\n",
+]
+
+
+@pytest.mark.parametrize("statement", SYNTAX)
+def test_syntax_of_any_age_gives_findings_or_says_that_it_cannot_be_read(statement: str) -> None:
+    report = lint_source(statement + BROKEN, "old_or_new.py", preview=True)
+    codes = [finding.code for finding in report]
+    assert codes in (["ATN101"], ["ATN900"])
+    if codes == ["ATN900"]:
+        assert report.findings[0].location.line <= statement.count("\n") + 1
+
+
+@pytest.mark.parametrize("opening", ["(", "[", "{", "f(", "not ", "-", "lambda: ", "x if y else ", "x.y(", "x ** "])
+@pytest.mark.parametrize("depth", [50, 1000, 20_000])
+def test_deep_nesting_never_raises(opening: str, depth: int) -> None:
+    nested = f"x = {opening * depth}softmax(1){')' * depth if '(' in opening else ''}\n"
+    report = lint_source(BROKEN + nested, "deep.py", preview=True)
+    assert {finding.code for finding in report} <= {"ATN101", "ATN900"}
+
+
+def test_deeply_indented_blocks_never_raise() -> None:
+    nested = "".join(f"{' ' * depth}if x:\n" for depth in range(150)) + " " * 150 + "softmax(x)\n"
+    report = lint_source(BROKEN + nested, "deep.py", preview=True)
+    assert {finding.code for finding in report} <= {"ATN101", "ATN900"}
+
+
+@pytest.mark.parametrize("end", ["\r", "\x0c\n", "\n\x00", "\x85", "\u2028", "\x1c"])
+def test_strange_line_ends_never_raise(end: str) -> None:
+    report = lint_source(BROKEN.replace("\n", end).encode(), "ends.py", preview=True)
+    assert {finding.code for finding in report} <= {"ATN101", "ATN900"}
