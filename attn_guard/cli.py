@@ -89,6 +89,8 @@ def _add_lint(commands: Any) -> None:
     lint.add_argument("--unsafe-fixes", action="store_true", help="with --fix or --diff: also what should be looked at")
     lint.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
     lint.add_argument("--exit-zero", action="store_true", help="exit with 0 whatever is found")
+    lint.add_argument("--jobs", type=_jobs, default=0, metavar="N", help="processes to use (default: one a core)")
+    lint.add_argument("--no-cache", action="store_true", help="read every file anew, and remember nothing")
     lint.add_argument("--statistics", action="store_true", help="count the findings by code instead of showing them")
     lint.set_defaults(run=_lint)
 
@@ -150,6 +152,12 @@ def _codes(value: str) -> list[str]:
     return [code for code in value.replace(",", " ").split() if code]
 
 
+def _jobs(value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise argparse.ArgumentTypeError(f"{value!r}: expected a number of processes, from 1")
+    return int(value)
+
+
 def _mask(value: str) -> tuple[str, str]:
     name, equals, meaning = value.partition("=")
     if not (name and equals and meaning in MASK_MEANINGS):
@@ -183,6 +191,7 @@ def _lint(options: argparse.Namespace) -> int:
 
 def _read(options: argparse.Namespace, config: Config) -> Report:
     """What the linter says about the files that are asked for, or about standard input."""
+    from attn_guard.lint.cache import FOLDER
     from attn_guard.lint.files import python_files
     from attn_guard.lint.run import lint_paths, lint_source
 
@@ -193,7 +202,8 @@ def _read(options: argparse.Namespace, config: Config) -> Report:
     paths = [Path(path) for path in options.paths] or [config.root / path for path in config.paths] or [Path()]
     if config.exclude:
         paths = [file for file in python_files(paths) if not config.excludes(file)]
-    return lint_paths(paths, **chosen)
+    cache = None if options.no_cache else config.root / FOLDER
+    return lint_paths(paths, **chosen, jobs=options.jobs or os.cpu_count() or 1, cache=cache)
 
 
 def _fix(options: argparse.Namespace, config: Config, report: Report, baseline: Baseline | None) -> int:

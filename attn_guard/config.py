@@ -13,7 +13,6 @@ baseline = "attn-guard-baseline.json"
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -119,6 +118,8 @@ def _config(table: Mapping[str, Any], file: Path) -> Config:
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in _KEYS:
+            import difflib  # late, as nobody mistypes a key twice
+
             near = difflib.get_close_matches(key, _KEYS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_KEYS)}"
             raise UsageError(f"{file}: [{TABLE}] has an unknown key {key!r}; {hint}")

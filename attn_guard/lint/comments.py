@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 
 from attn_guard.findings import Finding, Location, Severity
@@ -31,6 +30,8 @@ def comment_findings(path: str, comments: Suppressions, silenced: Sequence[Findi
 
 
 def _unknown(path: str, comment: Suppression) -> Finding:
+    import difflib  # late: most comments name codes that exist
+
     near = difflib.get_close_matches(comment.code, [*entries(), *TOOL_CODES], n=1)
     hint = f"did you mean {near[0]}?" if near else "`attn-guard rules` lists the codes there are"
     return _finding(path, comment, UNKNOWN_CODE, "unknown-code", f"there is no code {comment.code}", hint)

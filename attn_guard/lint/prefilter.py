@@ -9,6 +9,9 @@ BUILT_IN_LAYERS = r"\bMultiheadAttention\b|\bnn\.Transformer|\bTransformer(?:En|
 _WORDS = rf"(?<!log_)[sS]oftmax(?=[\s\w]*[(,)])|scaled_dot_product_attention|{BUILT_IN_LAYERS}"
 _FILE = re.compile(_WORDS.encode())
 _CORE = re.compile(_WORDS)
+_PRODUCT = re.compile(
+    rf"matmul|\bbaddbmm\b|\bb?mm\b|einsum|\bdot\b|[\w)\]][ \t]*@|scaled_dot_product_attention|{BUILT_IN_LAYERS}"
+)
 
 
 def may_matter(content: bytes) -> bool:
@@ -19,3 +22,8 @@ def may_matter(content: bytes) -> bool:
 def holds_core(text: str) -> bool:
     """Whether a piece of source can itself hold a softmax or call a built-in attention."""
     return _CORE.search(text) is not None
+
+
+def holds_product(text: str) -> bool:
+    """Whether a piece of source multiplies tensors so that it could make scores or a context."""
+    return _PRODUCT.search(text) is not None

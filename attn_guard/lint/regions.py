@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
@@ -23,18 +24,32 @@ _LANDMARK = re.compile(
     r"\n(?P<indent>[ \t]*)(?:(?P<decorator>@)|(?:async[ \t]+)?(?P<kind>def|class)[ \t]+(?P<name>\w+)[ \t]*[(:\[])"
     r"|\n(?P<statement>(?=\w))"
 )
+_BASES = re.compile(r"class[ \t]+\w+[^(:]*\(([^)]*)\)")
+_ASSIGNED = re.compile(r"^[ \t]+(\w+)[ \t]*(?::[^=\n]+)?=[ \t]*([^=\s#][^\n#]*)", re.MULTILINE)
+_SET = re.compile(r"self\.(\w+)\b[^=\n]*=[^=]")
+_CHANGED = re.compile(r"self\.(\w+)\s*(?::[^=\n]+)?(?:[-+*/]|//)?=[^=]")
 _BLOCK = "if 1:\n"  # an indented region is parsed as the body of such a block, so its text need not be changed
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, copy: int) -> cst.Module | None:
+    """A tree for a text. Libraries repeat whole functions from file to file, so the latest trees are kept."""
+    return parse(text)
 
 
 @dataclass(eq=False)
 class Region:
-    """A function or method: its text, and the tree and locations that are made of it on demand."""
+    """A function or method: its text, and the tree and locations that are made of it on demand.
+
+    ``copy`` counts the regions of the same file with the same text before it: each has nodes of its own.
+    """
 
     path: str
     name: str
     line: int
     text: str
     owner: Class | None = None
+    copy: int = 0
 
     @property
     def qualified_name(self) -> str:
@@ -46,7 +61,7 @@ class Region:
 
     @cached_property
     def _module(self) -> cst.Module | None:
-        return parse(_BLOCK + self.text if self._indented else self.text)
+        return _parsed(_BLOCK + self.text if self._indented else self.text, self.copy)
 
     @cached_property
     def tree(self) -> cst.FunctionDef | None:
@@ -126,8 +141,24 @@ class Class:
 
     @cached_property
     def bases(self) -> tuple[str, ...]:
-        found = re.search(rf"class[ \t]+{self.name}[^(:]*\(([^)]*)\)", self.head)
+        found = _BASES.search(self.head)
         return tuple(base.strip() for base in found[1].split(",") if "=" not in base) if found else ()
+
+    @cached_property
+    def constants(self) -> dict[str, str]:
+        """Text of the values that are assigned to plain names in the class, the first for each."""
+        return dict(reversed(_ASSIGNED.findall(self.text)))
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """Names of the attributes that its methods set."""
+        return frozenset(_SET.findall(self.text))
+
+    @cached_property
+    def changed_later(self) -> frozenset[str]:
+        """Names of the attributes that methods other than the constructor set."""
+        rest = (method.text for name, method in self.methods.items() if name != "__init__")
+        return frozenset(name for text in rest for name in _CHANGED.findall(text))
 
 
 @dataclass(eq=False)
@@ -138,6 +169,7 @@ class Source:
     text: str
     functions: dict[str, Region] = field(default_factory=dict)
     classes: dict[str, Class] = field(default_factory=dict)
+    texts: Counter[str] = field(default_factory=Counter)
 
     @cached_property
     def _line_starts(self) -> list[int]:
@@ -241,7 +273,9 @@ def _close(block: _Block, end: int, source: Source) -> None:
         block.owner.text = text
         source.classes[block.name] = block.owner
         return
-    region = Region(source.path, block.name, source.line_at(block.start), text, block.owner)
+    copy = source.texts[text]
+    source.texts[text] += 1
+    region = Region(source.path, block.name, source.line_at(block.start), text, block.owner, copy)
     home = block.owner.methods if block.owner else source.functions
     # a property's setter and an overload come after or before the real thing; the longest body is the one to read
     known = home.get(block.name)

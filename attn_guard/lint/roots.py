@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from attn_guard.lint.einsum_letters import holds_lost_letter
-from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core
+from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core, holds_product
 from attn_guard.lint.regions import Region, Source
 
 _HOPS = 2
@@ -14,7 +14,7 @@ _HOPS = 2
 
 def roots(source: Source) -> list[Region]:
     """Functions that hold a core of attention, and those that call them."""
-    chosen = {id(region): region for region in _with_core(source)}
+    chosen = {id(region): region for region in _with_core(source) if _meets_product(source, region)}
     for hop in range(_HOPS):
         called = {region.name for region in chosen.values() if region.name not in ("forward", "__init__")}
         for region in _callers(source, called):
@@ -37,6 +37,18 @@ def _with_core(source: Source) -> Iterator[Region]:
         for region in owner.methods.values():
             if region.name != "__init__" and (holds_core(region.text) or (uses and uses.search(region.text))):
                 yield region
+
+
+def _meets_product(source: Source, region: Region) -> bool:
+    """Whether there is a product near a core: in it, in its class, or in what uses it. Without one, a softmax routes,
+    classifies or samples."""
+    if holds_product(region.owner.text if region.owner else region.text):
+        return True
+    if region.owner and region.name == "forward":
+        around: Iterator[Region] = _users(source, {region.owner.name})
+    else:
+        around = _callers(source, {region.name})
+    return any(holds_product(user.owner.text if user.owner else user.text) for user in around)
 
 
 def _callers(source: Source, called: set[str]) -> Iterator[Region]:

@@ -111,19 +111,16 @@ class Walk:
             method = Closure(region, instance=instance)
             return self._walk(method, None) if "@property" in region.text.split("def ", 1)[0] else method
         for cls in self.family(instance.type):
-            found = re.search(rf"^[ \t]+{name}[ \t]*(?::[^=\n]+)?=[ \t]*([^=\s#][^\n#]*)", cls.text, re.MULTILINE)
-            if found and not re.search(rf"self\.{name}\b[^=\n]*=[^=]", cls.text):
-                return self._constant(found[1])
+            if name in cls.constants and name not in cls.attributes:
+                return self._constant(cls.constants[name])
         return expressions.named(name)
 
     def _settled(self, instance: Instance, name: str, value: Value) -> Value:
         """A number that another method may change later is not known."""
         if not isinstance(value, Scalar):
             return value
-        for cls in self.family(instance.type):
-            rest = cls.text.replace(cls.methods["__init__"].text, "") if "__init__" in cls.methods else cls.text
-            if re.search(rf"self\.{name}\s*(?::[^=\n]+)?(?:[-+*/]|//)?=[^=]", rest):
-                return Unknown(name)
+        if any(name in cls.changed_later for cls in self.family(instance.type)):
+            return Unknown(name)
         return value
 
     def global_value(self, name: str) -> Value:

@@ -6,7 +6,8 @@ import pytest
 
 from attn_guard.anatomy import StepKind
 from attn_guard.findings import Severity
-from attn_guard.lint.run import lint_source, sites_of
+from attn_guard.lint.judge import sites_of
+from attn_guard.lint.run import lint_source
 from tests.lint.sources import HEAD, attention, forward
 
 

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from attn_guard import lint
 from attn_guard.findings import Severity
-from attn_guard.lint.run import lint_source, sites_of
+from attn_guard.lint.judge import sites_of
+from attn_guard.lint.run import lint_source
 from tests.lint.sources import LINES_BEFORE, attention, forward
 
 BROKEN = attention("q @ k.mT")
 
 
 def test_file_that_does_not_parse_is_a_finding_and_the_run_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text("def f(:\n    return softmax(1)\n", encoding="utf-8")
+    (tmp_path / "bad.py").write_text("def f(:\n    return softmax(q @ k)\n", encoding="utf-8")
     (tmp_path / "good.py").write_text(BROKEN, encoding="utf-8")
     report = lint(tmp_path)
     assert [finding.code for finding in report] == ["ATN900", "ATN101"]

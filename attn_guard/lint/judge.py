@@ -1,0 +1,75 @@
+"""Reads one file and lets the gotchas judge it. Brings the parser, so it is imported only for files that matter."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from attn_guard.anatomy import Site
+from attn_guard.findings import Finding, Report
+from attn_guard.gotchas.registry import Entry
+from attn_guard.lint.decorators import decorator_calls
+from attn_guard.lint.fixes import with_fix
+from attn_guard.lint.plan import Plan
+from attn_guard.lint.reader import Reading, read
+from attn_guard.lint.regions import Source, cut
+from attn_guard.suppressions import Suppressions
+
+
+def judge(path: str, text: str, plan: Plan) -> Report | None:
+    """What the gotchas say about a file, its comments heeded; None if one of its regions does not parse."""
+    source = cut(path, text)
+    reading = read(source)
+    if any(region.is_unreadable for region in source.regions):
+        return None
+    found = [finding for entry in plan.entries for finding in _findings(entry, reading)]
+    unique = {(f.code, f.location.line, f.location.column): f for f in reversed(found)}
+    ordered = sorted(unique.values(), key=lambda finding: finding.sort_key)
+    comments = Suppressions.of(text)
+    allowed = list(_allowed(source)) if ordered and "allow(" in text else []
+    silenced = [f for f in ordered if comments.silences(f.code, f.location.line) or any(a.holds(f) for a in allowed)]
+    made = {entry.gotcha.code: entry.fix for entry in plan.entries}
+    return Report(
+        findings=tuple(with_fix(f, made.get(f.code), source) for f in ordered if f not in silenced),
+        sites=reading.sites,
+        files=1,
+        regions=sum(region.is_parsed for region in source.regions),
+        suppressed=tuple(silenced),
+    )
+
+
+def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:
+    if entry.check:
+        for index, rough in enumerate(reading.sites):
+            # only a site with a finding is worth the positions of its steps
+            if any(True for _ in entry.check(rough)):
+                yield from entry.check(reading.exact_site(index))
+    if entry.lint:
+        for function in reading.functions:
+            yield from entry.lint(function)
+
+
+class _Allowed(NamedTuple):
+    """What ``@allow`` on a class silences: one code, on the lines of the class."""
+
+    code: str
+    first: int
+    last: int
+
+    def holds(self, finding: Finding) -> bool:
+        return self.code == finding.code and self.first <= finding.location.line <= self.last
+
+
+def _allowed(source: Source) -> Iterator[_Allowed]:
+    for owner in source.classes.values():
+        first = source.line_at(source.text.find(owner.text))
+        for call in decorator_calls(owner, "allow"):
+            if call.args and isinstance(call.args[0], ast.Constant):
+                yield _Allowed(str(call.args[0].value), first, first + owner.text.count("\n"))
+
+
+def sites_of(source: str, path: str = "<string>") -> tuple[Site, ...]:
+    """The sites of a source text, exactly located."""
+    reading = read(cut(path, source))
+    return tuple(reading.exact_site(index) for index in range(len(reading.sites)))
