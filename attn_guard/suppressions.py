@@ -16,6 +16,7 @@ from dataclasses import dataclass
 _CODE = r"[A-Za-z]+[0-9]+"
 _OURS = re.compile(r"#\s*attn-guard:\s*(?P<scope>file-ignore|ignore)\[(?P<codes>[^\]]*)\]")
 _NOQA = re.compile(rf"#\s*noqa\s*:\s*(?P<codes>{_CODE}(?:[\s,]+{_CODE})*)", re.IGNORECASE)
+_NAMED = re.compile(r"noqa\s*:[^\n]*atn")
 _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 
 
@@ -45,7 +46,8 @@ class Suppressions:
     @classmethod
     def of(cls, source: str) -> Suppressions:
         """Reads the comments of a file. A file that breaks off keeps the comments before the break."""
-        if "attn-guard:" not in source and "noqa" not in source.lower():
+        lower = source.lower()
+        if "attn-guard:" not in lower and not _NAMED.search(lower):
             return cls()
         found = (one for comment, lines in _comments(source) for one in _suppressions(comment, lines))
         return cls(tuple(found))

@@ -60,12 +60,11 @@ def _name(frame: Frame, node: cst.Name) -> Value:
     return Nothing() if node.value == "None" else frame.lookup(node.value)
 
 
-def _integer(frame: Frame, node: cst.Integer) -> Value:
-    return Scalar(float(node.evaluated_value))
-
-
-def _float(frame: Frame, node: cst.Float) -> Value:
-    return Scalar(float(node.evaluated_value))
+def _number(frame: Frame, node: cst.Integer | cst.Float) -> Value:
+    try:
+        return Scalar(float(node.value))
+    except ValueError:  # in another base
+        return Scalar(float(node.evaluated_value))
 
 
 def _string(frame: Frame, node: cst.SimpleString) -> Value:
@@ -304,8 +303,8 @@ def _call(frame: Frame, node: cst.Call) -> Value:
 
 _RULES: dict[type, Callable[[Any, Any], Value]] = {
     cst.Name: _name,
-    cst.Integer: _integer,
-    cst.Float: _float,
+    cst.Integer: _number,
+    cst.Float: _number,
     cst.SimpleString: _string,
     cst.Tuple: _tuple,
     cst.List: _tuple,

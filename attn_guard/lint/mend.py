@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from attn_guard.findings import Finding, Fix, Report
 from attn_guard.lint.documents import Document, document
-from attn_guard.lint.run import syntax_error
+from attn_guard.lint.syntax import syntax_error
 
 PASSES = 5
 

@@ -1,29 +1,63 @@
-"""Drops files and pieces of files that cannot hold attention, by a search over their bytes."""
+"""Drops files and pieces of files that cannot hold attention, by a search over their text.
+
+The words come first, as plain substrings, and the patterns after them begin with plain letters: both are searched
+tens of times faster than a pattern that begins with a boundary.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-BUILT_IN_LAYERS = r"\bMultiheadAttention\b|\bnn\.Transformer|\bTransformer(?:En|De)coder(?:Layer)?\("
+_BUILT_IN = (
+    r"MultiheadAttention\b(?<=\bMultiheadAttention)",
+    r"nn\.Transformer(?<=\bnn\.Transformer)",
+    r"Transformer(?<=\bTransformer)(?:En|De)coder(?:Layer)?\(",
+)
+BUILT_IN_LAYERS = "|".join(_BUILT_IN)
 
-_WORDS = rf"(?<!log_)[sS]oftmax(?=[\s\w]*[(,)])|scaled_dot_product_attention|{BUILT_IN_LAYERS}"
-_FILE = re.compile(_WORDS.encode())
-_CORE = re.compile(_WORDS)
-_PRODUCT = re.compile(
-    rf"matmul|\bbaddbmm\b|\bb?mm\b|einsum|\bdot\b|[\w)\]][ \t]*@|scaled_dot_product_attention|{BUILT_IN_LAYERS}"
+_SOFTMAX = r"oftmax(?<=[sS]oftmax)(?<!log_softmax)(?=[\s\w]*[(,)])"
+
+
+def _compiled(words: dict[str, tuple[str, ...]]) -> tuple[tuple[str, tuple[re.Pattern[str], ...]], ...]:
+    return tuple((word, tuple(map(re.compile, patterns))) for word, patterns in words.items())
+
+
+_FUSED = {
+    "scaled_dot_product_attention": ("scaled_dot_product_attention",),
+    "MultiheadAttention": _BUILT_IN[:1],
+    "Transformer": _BUILT_IN[1:],
+}
+_CORE = _compiled({"oftmax": (_SOFTMAX,), **_FUSED})
+_PRODUCT = _compiled(
+    {
+        "matmul": ("matmul",),
+        "mm": (r"mm\b(?<=\bmm)", r"mm\b(?<=\bbmm)", r"mm\b(?<=\bbaddbmm)"),
+        "einsum": ("einsum",),
+        "dot": (r"dot\b(?<=\bdot)",),
+        "@": (r"@[ \t]", r"@(?<=[\w)\]]@)", r"@(?<=[\w)\]] @)"),  # not that of a decorator
+        **_FUSED,
+    }
+)
+_IN_BYTES = tuple(
+    (word.encode(), tuple(re.compile(pattern.pattern.encode()) for pattern in patterns)) for word, patterns in _CORE
 )
 
 
 def may_matter(content: bytes) -> bool:
     """Whether a file can hold an attention computation."""
-    return _FILE.search(content) is not None
+    return any(word in content and any(p.search(content) for p in patterns) for word, patterns in _IN_BYTES)
 
 
 def holds_core(text: str) -> bool:
     """Whether a piece of source can itself hold a softmax or call a built-in attention."""
-    return _CORE.search(text) is not None
+    return _holds(text, _CORE)
 
 
 def holds_product(text: str) -> bool:
     """Whether a piece of source multiplies tensors so that it could make scores or a context."""
-    return _PRODUCT.search(text) is not None
+    return _holds(text, _PRODUCT)
+
+
+def _holds(text: str, words: Iterable[tuple[str, tuple[re.Pattern[str], ...]]]) -> bool:
+    return any(word in text and any(pattern.search(text) for pattern in patterns) for word, patterns in words)

@@ -10,6 +10,7 @@ from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core, holds_product
 from attn_guard.lint.regions import Region, Source
 
 _HOPS = 2
+_LAYERS = re.compile(rf"self\.(\w+)[^=\n]*=[^\n]*(?:{BUILT_IN_LAYERS}|[sS]oftmax)")
 
 
 def roots(source: Source) -> list[Region]:
@@ -32,7 +33,7 @@ def _with_core(source: Source) -> Iterator[Region]:
     for owner in source.classes.values():
         if not holds_core(owner.text):
             continue
-        layers = set(re.findall(rf"self\.(\w+)[^=\n]*=[^\n]*(?:{BUILT_IN_LAYERS}|[sS]oftmax)", owner.text))
+        layers = set(_LAYERS.findall(owner.text))
         uses = re.compile(rf"self\.(?:{'|'.join(map(re.escape, layers))})\s*[(\[]") if layers else None
         for region in owner.methods.values():
             if region.name != "__init__" and (holds_core(region.text) or (uses and uses.search(region.text))):
@@ -52,19 +53,28 @@ def _meets_product(source: Source, region: Region) -> bool:
 
 
 def _callers(source: Source, called: set[str]) -> Iterator[Region]:
-    if called:
-        calls = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(called)))})\s*\(")
-        for region in source.regions:
-            if len(calls.findall(region.text)) > (region.name in called):
-                yield region
+    for region in source.regions:
+        calls = (_calls(region.text, name) - (region.name == name) for name in called if name in region.text)
+        if any(count > 0 for count in calls):
+            yield region
 
 
 def _users(source: Source, built: set[str]) -> Iterator[Region]:
     """``forward`` of the classes that make an object of a class with a core of its own."""
-    if not built:
-        return
-    makes = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(built)))})\s*\(")
     for owner in source.classes.values():
         constructor = owner.methods.get("__init__")
-        if owner.name not in built and constructor and makes.search(constructor.text) and "forward" in owner.methods:
+        if owner.name in built or constructor is None or "forward" not in owner.methods:
+            continue
+        if any(name in constructor.text and _calls(constructor.text, name) for name in built):
             yield owner.methods["forward"]
+
+
+def _calls(text: str, name: str) -> int:
+    """How often a name stands before an opening bracket."""
+    count, at = 0, text.find(name)
+    while at >= 0:
+        end = at + len(name)
+        is_whole = not (text[at - 1 : at] or " ").replace("_", "a").isalnum()
+        count += is_whole and text[end : end + 20].lstrip().startswith("(")
+        at = text.find(name, end)
+    return count

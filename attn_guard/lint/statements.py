@@ -82,6 +82,8 @@ def _note_plain_mask(frame: Frame, target: cst.BaseExpression, node: cst.BaseExp
 
 def _expression(frame: Frame, node: cst.BaseExpression) -> None:
     """An expression whose value nobody takes."""
+    if isinstance(node, cst.BaseString):
+        return
     value = expressions.evaluate(frame, node)
     if not isinstance(node, cst.Call):
         return

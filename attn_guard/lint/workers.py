@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,8 +25,13 @@ def spread(work: Callable[[File], Result], files: Sequence[File], jobs: int) -> 
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    # a copy of this process starts in a hundredth of the time of a new one, but is only safe on some systems
-    method = "fork" if sys.platform == "linux" else "spawn"
     chunk = max(1, len(files) // (workers * _CHUNKS))
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(method)) as pool:
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(_method())) as pool:
         yield from pool.map(work, files, chunksize=chunk)
+
+
+def _method() -> str:
+    """A copy of this process starts in a hundredth of the time of a new one, but is only safe on some systems, and in
+    a process of one thread."""
+    has_threads = threading.active_count() > 1 or "torch" in sys.modules
+    return "fork" if sys.platform == "linux" and not has_threads else "spawn"

@@ -76,7 +76,7 @@ def test_json_output_is_json(folder: Path, capsys: pytest.CaptureFixture[str]) -
 def test_a_file_that_does_not_parse_is_a_finding_and_the_run_goes_on(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "bad.py").write_text("def f(:\n    return x.softmax(-1)\n")
+    (folder / "bad.py").write_text("def f(:\n    return (q @ k).softmax(-1)\n")
     (folder / "model.py").write_text(BROKEN)
     assert main(["lint", "--output-format", "concise"]) == 1
     shown = capsys.readouterr().out
