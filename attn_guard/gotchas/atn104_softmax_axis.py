@@ -42,7 +42,7 @@ GOTCHA = Gotcha(
     name="softmax-axis",
     summary="softmax runs over another axis than the keys",
     fix="softmax over the keys: dim=-1 of scores (batch, heads, queries, keys)",
-    explains=("ATN203", "ATN212", "ATN214", "ATN305", "ATN404"),
+    explains=("ATN203", "ATN211", "ATN212", "ATN214", "ATN305", "ATN404"),
 )
 
 

@@ -43,6 +43,7 @@ GOTCHA = Gotcha(
     fix="torch.softmax(scores, dim=-1)",
     severity=Severity.WARNING,
     preview=(Detector.PROBE,),
+    explains=("ATN211",),
 )
 
 

@@ -42,7 +42,7 @@ GOTCHA = Gotcha(
     name="head-split",
     summary="heads are cut across positions; each head mixes several positions",
     fix="view as (batch, time, heads, head_dim), then transpose(1, 2)",
-    explains=("ATN102", "ATN203", "ATN205", "ATN212", "ATN214", "ATN219", "ATN304"),
+    explains=("ATN102", "ATN203", "ATN205", "ATN212", "ATN214", "ATN219", "ATN304", "ATN704"),
 )
 
 

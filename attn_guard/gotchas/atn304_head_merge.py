@@ -43,7 +43,7 @@ GOTCHA = Gotcha(
     name="head-merge",
     summary="heads are merged across positions; each row mixes several positions",
     fix="transpose(1, 2) back to (batch, time, heads, head_dim) before the reshape",
-    explains=("ATN212", "ATN214"),
+    explains=("ATN212", "ATN214", "ATN219", "ATN704"),
 )
 
 

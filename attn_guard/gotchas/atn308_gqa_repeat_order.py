@@ -13,8 +13,8 @@ kernels all have the query heads of one key head next to each other. With `repea
 were not trained with, and two paths through one module give different results.
 
 A layer that is trained from scratch may number its heads either way and never know. So there must be evidence: the
-queries are viewed as (key heads, group) and the keys repeated in turn, or two paths of the module (a fused branch, the
-one that returns weights) disagree.
+queries are viewed as (key heads, group) and the keys repeated in turn, keys and values are spread in different orders,
+or two paths of the module (a fused branch, the one that returns weights) disagree.
 
 Example
 -------
@@ -51,8 +51,8 @@ def probe(xray: XRay) -> Iterator[Finding]:
         heads, key_heads = grouping.heads
         yield GOTCHA.at(
             grouping.spreading.location,
-            f"{heads} query heads take {key_heads} heads of keys {grouping.order}; "
+            f"{heads} query heads take {key_heads} heads of {grouping.part}s {grouping.order}; "
             f"{contradiction.by} they are grouped otherwise",
-            expected=f"the query heads of one key head {contradiction.stated}",
+            expected=f"the query heads of one {grouping.part} head {contradiction.stated}",
             found=grouping.order,
         )

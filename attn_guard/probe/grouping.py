@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -24,21 +24,24 @@ if TYPE_CHECKING:
     from attn_guard.probe.parity import Divergence
 
 BLOCKS, TILES = "next to each other", "in turn"
+_PARTS: tuple[Literal["key"], Literal["value"]] = ("key", "value")
 
 
 @dataclass(frozen=True)
 class Grouping:
     """The heads of one attention computation, numbered as their columns lie in the projections.
 
-    ``pairs`` are (query head, key head) of every slice; none where a slice holds columns of several heads.
+    ``pairs`` are (query head, key head) of every slice; none where a slice holds columns of several heads. With
+    ``part`` "value", the heads of values take the place of those of keys.
     """
 
     trace: Trace
     influence: Influence
+    part: Literal["key", "value"] = "key"
 
     @cached_property
     def pairs(self) -> frozenset[tuple[int, int]]:
-        queries, keys = (_numbered(self.influence.columns_of(name)) for name in ("query", "key"))
+        queries, keys = (_numbered(self.influence.columns_of(name)) for name in ("query", self.part))
         if queries is None or keys is None or len(queries) != len(keys):
             return frozenset()
         both = zip(queries.tolist(), keys.tolist(), strict=True)
@@ -75,13 +78,19 @@ class Grouping:
         stated = {(key_heads, groups): BLOCKS, (groups, key_heads): TILES}
         return next((stated[view] for view in views if view in stated), "")
 
+    @cached_property
+    def spread(self) -> Op | None:
+        """The operation that spreads the heads of keys, or values, over those of queries."""
+        trace, influence, values = self.trace, self.influence, self.trace.flow.tape.values
+        of_keys = self.part == "key"
+        origin, operand = (influence.key_origin, trace.key) if of_keys else (influence.value_origin, trace.value)
+        path = trace.flow.chain(origin.rows.value, operand)
+        return next((op for op in path if values[op.output].numel() > values[op.inputs[0]].numel()), None)
+
     @property
     def spreading(self) -> Op:
-        """The operation that spreads the heads of keys over those of queries, or else the scores product."""
-        values = self.trace.flow.tape.values
-        path = self.trace.flow.chain(self.influence.key_origin.rows.value, self.trace.key)
-        grows = (op for op in path if values[op.output].numel() > values[op.inputs[0]].numel())
-        return next(grows, self.trace.scores)
+        """The same, or else the product with the keys or values."""
+        return self.spread or (self.trace.scores if self.part == "key" else self.trace.context)
 
 
 def _numbered(columns: Tensor | None) -> Tensor | None:
@@ -101,14 +110,22 @@ class Contradiction:
 
 
 def contradictions(sites: Sequence[Anatomy], divergences: Sequence[Divergence]) -> Iterator[Contradiction]:
-    """Groupings against the view of their own queries, or against another path through the module.
+    """Groupings against the view of their own queries, of keys against values, or against another path through the
+    module.
 
-    Of two paths, the one whose query heads take the key heads in turn is told, as `enable_gqa` of torch does not.
+    Of two orders, the one in which query heads take the key heads in turn is told, as `enable_gqa` of torch does not.
     """
     for site in sites:
         grouping = Grouping(site.trace, site.influence)
         if grouping.viewed and grouping.order and grouping.viewed != grouping.order:
             yield Contradiction(grouping, grouping.viewed, "by the view of the queries")
+    seen = [*sites, *(site for divergence in divergences for site in divergence.other.sites)]
+    for site in seen:
+        of_keys, of_values = (Grouping(site.trace, site.influence, part) for part in _PARTS)
+        if of_keys.spread and of_values.spread and {of_keys.order, of_values.order} == {BLOCKS, TILES}:
+            wrong, by = (of_keys, "values") if of_keys.order == TILES else (of_values, "keys")
+            yield Contradiction(wrong, BLOCKS, f"by the {by}")
+            return
     for divergence in divergences:
         for pair in zip(divergence.usual.sites, divergence.other.sites, strict=False):
             ours, theirs = (Grouping(site.trace, site.influence) for site in pair)

@@ -76,7 +76,8 @@ def _of_logarithms(flow: Flow, exp: Op) -> Softmax | None:
 
 
 def _of_exponentials(flow: Flow, division: Op) -> Softmax | None:
-    """``e / e.sum(axis)`` for an exponential ``e`` that may be masked before it is summed, or after."""
+    """``e / e.sum(axis)`` for an exponential ``e`` that may be masked before it is summed, or after, and may be computed
+    twice."""
     parts = _quotient(flow, division)
     if parts is None:
         return None
@@ -85,16 +86,17 @@ def _of_exponentials(flow: Flow, division: Op) -> Softmax | None:
     if total is None or total.name != "sum" or len(total.args) < 2 or not isinstance(total.args[1], list):
         return None
     summed = total.inputs[0]
-    if len(total.args[1]) != 1 or summed not in flow.tape.ancestors(numerator):
-        return None
     exp = _through(flow, summed, _RAISED)
-    if exp is None or exp.name not in _EXP:
+    if len(total.args[1]) != 1 or exp is None or exp.name not in _EXP:
+        return None
+    again = None if summed in flow.tape.ancestors(numerator) else _through(flow, numerator, _RAISED)
+    if summed not in flow.tape.ancestors(numerator) and not _is_same_exponential(flow, exp, again):
         return None
     shift = _shift(flow, exp.inputs[0])
     scores = exp.inputs[0] if shift is None else shift[0]
-    own = {exp.index, total.index, division.index}
+    own = {exp.index, total.index, division.index} | ({again.index} if again is not None else set())
     maker = flow.tape.maker(summed)
-    whole = numerator == summed or maker is None
+    whole = numerator == summed or maker is None or again is not None
     weights, last = (division.output, division) if whole else (summed, maker)
     assert last is not None
     return Softmax(
@@ -104,6 +106,15 @@ def _of_exponentials(flow: Flow, division: Op) -> Softmax | None:
         raised=tuple(flow.chain(exp.output, summed)),
         own=frozenset(own),
     )
+
+
+def _is_same_exponential(flow: Flow, exp: Op, other: Op | None) -> bool:
+    """Whether another operation raises the same scores once more, less their maximum or as they are."""
+    if other is None or other.name not in _EXP:
+        return False
+    shifts = [_shift(flow, one.inputs[0]) for one in (exp, other)]
+    scores = [one.inputs[0] if shift is None else shift[0] for one, shift in zip((exp, other), shifts, strict=True)]
+    return scores[0] == scores[1] and (shifts[0] is None) is (shifts[1] is None)
 
 
 def _quotient(flow: Flow, op: Op) -> tuple[int, int] | None:

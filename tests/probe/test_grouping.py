@@ -111,3 +111,32 @@ def test_against_another_path(flash: bool) -> None:
     report = attn_guard.check(seeded(TwoPaths, "repeat", flash), features(width=WIDTH))
     (found,) = [finding for finding in report if finding.fails]
     assert (found.code, found.consequences) == ("ATN308", ("ATN503",))
+
+
+class Unlike(Grouped):
+    """Keys are spread in one order, values in another."""
+
+    def __init__(self, order: Order, values: Order) -> None:
+        super().__init__(order)
+        self.values = values
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def spread(part: Tensor, order: Order) -> Tensor:
+            return part.repeat(1, 3, 1, 1) if order == "repeat" else part.repeat_interleave(3, dim=1)
+
+        k, v = spread(k, self.order), spread(v, self.values)
+        return (q @ k.mT * HEAD_DIM**-0.5).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "expected"),
+    [
+        ("repeat", "repeat", []),
+        ("interleave", "interleave", []),
+        ("repeat", "interleave", ["6 query heads take 2 heads of keys in turn; by the values they are grouped otherwise"]),
+        ("interleave", "repeat", ["6 query heads take 2 heads of values in turn; by the keys they are grouped otherwise"]),
+    ],
+)
+def test_keys_against_values(keys: Order, values: Order, expected: list[str]) -> None:
+    report = attn_guard.check(seeded(Unlike, keys, values), features(width=WIDTH))
+    assert [finding.message for finding in report] == expected

@@ -50,7 +50,18 @@ def log_sum_exp(scores: Tensor) -> Tensor:
     return (scores - scores.logsumexp(dim=-1, keepdim=True)).exp()
 
 
+def raised_twice(scores: Tensor) -> Tensor:
+    return scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
+
+
+def shifted_and_raised_twice(scores: Tensor) -> Tensor:
+    total = (scores - scores.amax(-1, keepdim=True)).exp().sum(dim=-1, keepdim=True)
+    return (scores - scores.amax(-1, keepdim=True)).exp() / total
+
+
 WRITTEN: list[Weigh] = [
+    raised_twice,
+    shifted_and_raised_twice,
     exp_sum,
     shifted,
     shifted_in_place,
