@@ -3,7 +3,7 @@
 What it does
 ------------
 Finds columns of the query, key or value projection, and heads of the context, that are computed and have no influence
-on anything: they are cut off, overwritten by another head, or left out of a loop.
+on anything: they are cut off, overwritten by another head, left out of a loop, or set to zero by a constant.
 
 Why is this bad
 ---------------
@@ -12,7 +12,8 @@ over `range(heads - 1)`, `value[:, 0]` for the value of every head, a slice of `
 All shapes are as they should be.
 
 The probe follows each column through the operations that move it and sees whether anything ever reads it. A column that
-is read and multiplied by a gate of zero counts as read. What is left over because the width does not divide by the
+is read and multiplied by a gate of zero counts as read, and so does a head that an argument, a buffer or a parameter
+sets to zero: it is pruned on purpose. What is left over because the width does not divide by the
 heads is another mistake (ATN301).
 
 Example

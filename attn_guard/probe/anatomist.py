@@ -21,6 +21,7 @@ from attn_guard.probe.influence import Influence
 from attn_guard.probe.masks import Mask, drops, is_norm, mask, multiplier
 from attn_guard.probe.origins import Origin
 from attn_guard.probe.rotary import Rotary
+from attn_guard.probe.silenced import silenced_heads
 from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Op
 from attn_guard.probe.unread import Unread, unread_columns, unread_heads
@@ -210,8 +211,8 @@ class Anatomy:
 
     @cached_property
     def unread_heads(self) -> Unread | None:
-        """Heads whose context is computed and never read."""
-        return unread_heads(self.trace, self.influence)
+        """Heads whose context is computed and never read, or set to zero."""
+        return unread_heads(self.trace, self.influence) or silenced_heads(self.trace, self.influence)
 
     @property
     def hides_past(self) -> bool:

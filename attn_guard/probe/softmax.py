@@ -76,8 +76,8 @@ def _of_logarithms(flow: Flow, exp: Op) -> Softmax | None:
 
 
 def _of_exponentials(flow: Flow, division: Op) -> Softmax | None:
-    """``e / e.sum(axis)`` for an exponential ``e`` that may be masked before it is summed, or after, and may be computed
-    twice."""
+    """``e / e.sum(axis)`` for an exponential ``e`` that may be masked before it is summed, or after, and may be
+    computed twice."""
     parts = _quotient(flow, division)
     if parts is None:
         return None

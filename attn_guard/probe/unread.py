@@ -59,7 +59,11 @@ def unread_heads(trace: Trace, influence: Influence) -> Unread | None:
     found = _unread(trace.flow, context, _along((len(influence.queries), *shape[-2:]), 0).view(shape))
     if found is None:
         return None
-    slices, op = found
+    return heads_of(influence, *found)
+
+
+def heads_of(influence: Influence, slices: list[int], op: Op) -> Unread | None:
+    """These slices as heads of a sample; None where samples differ, or where it is all heads."""
     samples = [tuple(sorted(row)) for row in influence.queries.tolist()]
     dead = [samples[number] for number in slices]
     lost = {(samples.count(sample), dead.count(sample)) for sample in samples}

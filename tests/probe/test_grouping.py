@@ -133,8 +133,16 @@ class Unlike(Grouped):
     [
         ("repeat", "repeat", []),
         ("interleave", "interleave", []),
-        ("repeat", "interleave", ["6 query heads take 2 heads of keys in turn; by the values they are grouped otherwise"]),
-        ("interleave", "repeat", ["6 query heads take 2 heads of values in turn; by the keys they are grouped otherwise"]),
+        (
+            "repeat",
+            "interleave",
+            ["6 query heads take 2 heads of keys in turn; by the values they are grouped otherwise"],
+        ),
+        (
+            "interleave",
+            "repeat",
+            ["6 query heads take 2 heads of values in turn; by the keys they are grouped otherwise"],
+        ),
     ],
 )
 def test_keys_against_values(keys: Order, values: Order, expected: list[str]) -> None:

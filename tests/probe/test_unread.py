@@ -161,3 +161,48 @@ def test_an_input_that_does_not_lie_in_order() -> None:
     module = seeded(TransposedInput)
     module.attention = seeded(OneHeadOfValues)
     assert [finding.code for finding in failing(module, torch.randn(2, D, 5))] == ["ATN309"]
+
+
+class Silenced(Encoder):
+    """The last head is set to zero, by its weights or by its context."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.keep: Tensor
+        self.register_buffer("keep", torch.tensor([1.0, 1.0, 0.0])[:, None, None])
+        self.gate = nn.Parameter(self.keep.clone())
+
+    def forward(self, x: Tensor, head_mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.heads(x)
+        weights = self.weigh(self.scores(q, k))
+        if self.way == "weights":
+            keep = torch.ones(H, 1, 1)
+            keep[-1] = 0
+            weights = weights * keep
+        if self.way == "buffer":
+            weights = weights * self.keep
+        if self.way == "argument" and head_mask is not None:
+            weights = weights * head_mask
+        if self.way == "router":
+            weights = weights * (weights.amax((-2, -1), keepdim=True) > weights.amax((-3, -2, -1), keepdim=True) - 1e-9)
+        context = weights @ v
+        if self.way == "context":
+            context[:, -1] = 0
+        if self.way == "product":
+            context = context * torch.tensor([1.0, 0.0, 1.0])[:, None, None]
+        if self.way == "gate":
+            context = context * self.gate
+        return self.merge(context)
+
+
+@pytest.mark.parametrize("way", ["weights", "context", "product"])
+def test_a_head_that_the_code_sets_to_zero(way: str) -> None:
+    (found,) = failing(seeded(Silenced, way), features())
+    assert (found.code, found.message) == ("ATN309", "1 of 3 heads have no influence on the output")
+
+
+@pytest.mark.parametrize("way", ["none", "buffer", "argument", "router", "gate"])
+def test_heads_that_are_pruned_or_gated_on_purpose(way: str) -> None:
+    mask = (torch.tensor([1.0, 1.0, 0.0])[:, None, None],) if way == "argument" else ()
+    assert failing(seeded(Silenced, way), features(), *mask) == []
