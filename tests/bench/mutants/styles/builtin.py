@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attn_guard import contract
 
 
-@contract(causal=True, masks={"key_padding_mask": "ignore"})
+@contract(causal=True, masks={"key_padding_mask": "ignore"}, batch_first=True)
 class Block(nn.Module):
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.1) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attn_guard import contract
 
 
-@contract(causal=True, masks={"mask": "attend"})
+@contract(causal=True, masks={"mask": "attend"}, batch_first=True)
 class Attention(nn.Module):
     def __init__(self, dim: int, num_heads: int, attn_drop: float = 0.1) -> None:
         super().__init__()
