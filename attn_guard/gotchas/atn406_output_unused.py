@@ -35,6 +35,7 @@ from attn_guard.gotchas import Gotcha
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
     from attn_guard.lint.function import Function
+    from attn_guard.probe.tape import Op
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -67,11 +68,19 @@ def probe(xray: XRay) -> Iterator[Finding]:
         if wiring.output_goes_nowhere:
             yield GOTCHA.at(trace.context.location, expected="influence on the output", found="none")
         elif wiring.idle_output:
-            yield GOTCHA.at(
-                trace.merge[-1].location if trace.merge else trace.context.location,
-                f"the merged heads go on as they are; {wiring.idle_output} is never used",
-                severity=Severity.WARNING,
-                help="send the merged heads through the output projection",
-                expected=f"{wiring.idle_output} on the way to the output",
-                found="no projection",
-            )
+            yield _unprojected(trace.merge[-1] if trace.merge else trace.context, wiring.idle_output)
+    for normaliser in xray.normalisers:
+        idle = xray.idle_output(normaliser)
+        if idle:
+            yield _unprojected(normaliser.way[-1] if normaliser.way else normaliser.trace.context, idle)
+
+
+def _unprojected(op: Op, idle: str) -> Finding:
+    return GOTCHA.at(
+        op.location,
+        f"the merged heads go on as they are; {idle} is never used",
+        severity=Severity.WARNING,
+        help="send the merged heads through the output projection",
+        expected=f"{idle} on the way to the output",
+        found="no projection",
+    )

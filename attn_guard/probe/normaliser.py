@@ -12,8 +12,9 @@ from attn_guard.findings import Location
 from attn_guard.probe.flow import operands, stacked
 from attn_guard.probe.masks import is_norm
 from attn_guard.probe.replay import Replay
-from attn_guard.probe.sites import Trace
+from attn_guard.probe.sites import Trace, projection_of
 from attn_guard.probe.tape import Op
+from attn_guard.probe.wiring import parameter_of
 
 _DIVISIONS = frozenset({"div", "div_", "true_divide"})
 # How far from one an average of ones may be, for a small number that is added to the divisor.
@@ -42,6 +43,20 @@ class Normaliser:
         ends = (result for result in tape.results() if context in tape.ancestors(result))
         end = next(ends, None)
         return [] if end is None else self.trace.flow.chain(context, end)
+
+    @property
+    def parameters(self) -> set[str]:
+        """The parameters that project query, keys and values; none where one of them is not projected."""
+        flow = self.trace.flow
+        found = [projection_of(flow, part) for part in (*operands(self.trace.scores), self.trace.value)]
+        names = {parameter_of(flow.tape, projection.weight) for projection in found if projection is not None}
+        return names - {""} if None not in found else set()
+
+    @property
+    def merged_width(self) -> int:
+        """How many features a position has at the end of the way."""
+        end = self.way[-1] if self.way else self.trace.context
+        return int(self.trace.flow.tape.values[end.output].shape[-1])
 
     @property
     def is_replaced(self) -> bool:

@@ -93,15 +93,15 @@ class Trace:
     @cached_property
     def query_projection(self) -> Projection | None:
         """The projection that makes the queries; None where this module does not project them."""
-        return _projection(self.flow, self.query)
+        return projection_of(self.flow, self.query)
 
     @cached_property
     def key_projection(self) -> Projection | None:
-        return _projection(self.flow, self.key)
+        return projection_of(self.flow, self.key)
 
     @cached_property
     def value_projection(self) -> Projection | None:
-        return _projection(self.flow, self.value)
+        return projection_of(self.flow, self.value)
 
     @cached_property
     def output(self) -> Projection | None:
@@ -203,7 +203,7 @@ def _trace(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> Iterator[T
 
 def _between_projections(flow: Flow, products: list[Op]) -> list[Op]:
     """The products of which both sides are projected; what is added to them is of query and a table of positions."""
-    return [op for op in products if all(_projection(flow, side) for side in operands(op))]
+    return [op for op in products if all(projection_of(flow, side) for side in operands(op))]
 
 
 def _repeated(flow: Flow, softmax: Softmax, weights: int, known: Sequence[Softmax]) -> Iterator[Softmax]:
@@ -278,7 +278,7 @@ def _follows(flow: Flow, first: Softmax, second: Softmax) -> bool:
     return all(op.name in LAYOUT | PRODUCT | SUM | SELECTION | DROPOUT for op in between)
 
 
-def _projection(flow: Flow, value: int) -> Projection | None:
+def projection_of(flow: Flow, value: int) -> Projection | None:
     """The first projection among the nearest ones that a value comes from."""
     found: list[Projection] = []
     kind = flow.content if value in flow.content else flow.learned

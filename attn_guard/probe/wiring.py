@@ -17,6 +17,7 @@ from attn_guard.probe.flow import LAYOUT, MATMUL, Projection
 from attn_guard.probe.influence import by_bit, decoded, halves
 from attn_guard.probe.origins import Rows, feature_axis
 from attn_guard.probe.replay import Replay
+from attn_guard.probe.sites import Trace
 from attn_guard.probe.tape import Tape, same
 
 PARTS = (Stage.QUERY, Stage.KEY, Stage.VALUE)
@@ -150,19 +151,11 @@ class Wiring:
     @cached_property
     def idle_output(self) -> str:
         """The projection of the right form that lies idle where the context is returned without any; "" for none."""
-        trace, names = self.anatomy.trace, set(self.names.values())
-        if trace.context.output not in self.tape.alive or len(self.names) < len(PARTS):
-            return ""
-        beside, last = {holder(name) for name in names}, max(map(self._order, names))
-        if trace.output is not None and holder(parameter_of(self.tape, trace.output.weight)) in beside:
+        trace = self.anatomy.trace
+        if len(self.names) < len(PARTS):
             return ""
         width = self.anatomy.sizes[Size.HEADS] * self.tape.values[trace.value].shape[-2 if trace.turned else -1]
-        idle = [
-            name
-            for name in self._unused
-            if holder(name) in beside and self._order(name) > last and self._shape(name)[1:2] == (width,)
-        ]
-        return seat(idle[0]) if len(idle) == 1 else ""
+        return idle_output(self.module, trace, set(self.names.values()), width)
 
     def idle(self, beside: str) -> list[str]:
         """The parameters of the same shape and holder as this one that nothing returned depends on."""
@@ -171,15 +164,13 @@ class Wiring:
 
     @cached_property
     def _unused(self) -> list[str]:
-        used = {id(self.module.get_parameter(name)) for name in used_parameters(self.tape)}
-        return [name for name, parameter in self.module.named_parameters() if id(parameter) not in used]
+        return unused_parameters(self.module, self.tape)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.module.get_parameter(name).shape)
 
     def _order(self, name: str) -> int:
-        """The place of a parameter in the order in which the module registers them."""
-        return [known for known, _ in self.module.named_parameters(remove_duplicate=False)].index(name)
+        return order_of(self.module, name)
 
     def _matrix(self, part: Stage) -> tuple[str, int, int]:
         """A parameter, and the piece of it that a projection multiplies by."""
@@ -233,7 +224,7 @@ class Wiring:
         if projection.op.output not in shared:
             return projection.op.location
         way = trace.flow.chain(projection.op.output, self._operands[wrong])
-        own = next((op for op in way if op.output not in shared), None)
+        own = next((op for op in way if shared.isdisjoint(op.outputs)), None)
         return (own or (trace.context if wrong is Stage.VALUE else trace.scores)).location
 
 
@@ -252,6 +243,36 @@ def used_parameters(tape: Tape) -> list[str]:
         for value, name in tape.leaves.items()
         if name.startswith("parameter ") and value in tape.alive
     ]
+
+
+def unused_parameters(module: nn.Module, tape: Tape) -> list[str]:
+    """The parameters that nothing returned depends on."""
+    used = {id(module.get_parameter(name)) for name in used_parameters(tape)}
+    return [name for name, parameter in module.named_parameters() if id(parameter) not in used]
+
+
+def order_of(module: nn.Module, name: str) -> int:
+    """The place of a parameter in the order in which the module registers them."""
+    return [known for known, _ in module.named_parameters(remove_duplicate=False)].index(name)
+
+
+def idle_output(module: nn.Module, trace: Trace, names: set[str], width: int) -> str:
+    """The idle projection of ``width`` merged features, made after those of the given ``names`` and beside them, where
+    the context of a trace goes on without any; "" for none."""
+    tape = trace.flow.tape
+    if trace.context.output not in tape.alive or not names:
+        return ""
+    beside, last = {holder(name) for name in names}, max(order_of(module, name) for name in names)
+    if trace.output is not None and holder(parameter_of(tape, trace.output.weight)) in beside:
+        return ""
+    idle = [
+        name
+        for name in unused_parameters(module, tape)
+        if holder(name) in beside
+        and order_of(module, name) > last
+        and tuple(module.get_parameter(name).shape)[1:2] == (width,)
+    ]
+    return seat(idle[0]) if len(idle) == 1 else ""
 
 
 def seat(name: str) -> str:

@@ -54,7 +54,7 @@ from attn_guard.probe.streams import Streams
 from attn_guard.probe.suggesting import suggested
 from attn_guard.probe.tape import Op, Tape
 from attn_guard.probe.training import Dropout, Modes, Run
-from attn_guard.probe.wiring import Wiring
+from attn_guard.probe.wiring import Wiring, idle_output
 from attn_guard.probe.wrappers import original
 
 
@@ -110,6 +110,10 @@ class XRay:
     def normalisers(self) -> tuple[Normaliser, ...]:
         """How the context of linear attention is normalised."""
         return tuple(map(Normaliser, (*(bare.trace for bare in self.bare if bare.is_linear), *self.running)))
+
+    def idle_output(self, linear: Normaliser) -> str:
+        """The output projection of linear attention that is left out; "" where it has one, or none to leave out."""
+        return idle_output(self.module, linear.trace, linear.parameters, linear.merged_width)
 
     @cached_property
     def running(self) -> tuple[Trace, ...]:

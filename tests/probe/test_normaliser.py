@@ -80,3 +80,22 @@ def test_the_division_may_stand_anywhere(normalised: str) -> None:
             return self.merge(both[..., :-1] / both[..., -1:])
 
     assert attn_guard.check(seeded(Elsewhere), features(), preview=True).ok
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_an_output_projection_that_is_left_out(running: bool) -> None:
+    class Unprojected(Parts):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.heads(x)
+            q, k = F.elu(q) + 1, F.elu(k) + 1
+            if running:
+                context = torch.einsum("bhtd,bhtde->bhte", q, torch.einsum("bhtd,bhte->bhtde", k, v).cumsum(dim=2))
+                total = own_sum(q, k)
+            else:
+                context, total = q @ (k.mT @ v), q @ k.sum(dim=-2, keepdim=True).mT
+            return (context / total).transpose(1, 2).flatten(2)
+
+    report = attn_guard.check(seeded(Unprojected), features(), preview=True)
+    assert [(finding.code, finding.expected) for finding in report if finding.fails] == [
+        ("ATN406", "out on the way to the output")
+    ]
