@@ -15,6 +15,8 @@ once for padding, it is -inf after all, and such a row becomes NaN.
 
 The probe runs a module in the dtype that it is in: to know about float16, check `module.half()`.
 
+In source, a class is known to run in float16 where the file makes an object of it and calls `.half()`.
+
 Example
 -------
 {broken}
@@ -29,12 +31,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from attn_guard.anatomy import Stage, StepKind
 from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
+
+LOWEST_FLOAT16, LOWEST_FLOAT32 = -65504.0, -3.4e38
 
 GOTCHA = Gotcha(
     code="ATN204",
@@ -43,6 +49,16 @@ GOTCHA = Gotcha(
     fix="join the masks as booleans and fill once with torch.finfo(scores.dtype).min",
     explains=("ATN211",),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for overflow in function.overflows:
+        message = "two masks of the lowest finite number add up to -inf"
+        yield GOTCHA.at(overflow.location, message, severity=Severity.WARNING, found="NaN in a row of nothing else")
+    for site in function.own_sites if function.is_half else ():
+        for mask in site.find(StepKind.MASK, Stage.SCORES):
+            if mask.fill is not None and LOWEST_FLOAT32 < mask.fill < LOWEST_FLOAT16:
+                yield GOTCHA.at(mask, f"mask fill {mask.fill:g} is out of the range of float16", found="an exception")
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -59,7 +59,7 @@ GOTCHA = Gotcha(
 
 def lint(function: Function) -> Iterator[Finding]:
     for mask in function.misread_masks:
-        yield GOTCHA.at(mask.location, mask.text, help=mask.help)
+        yield GOTCHA.at(mask.location, mask.text, help=mask.help, related=mask.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

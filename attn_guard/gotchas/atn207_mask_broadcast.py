@@ -14,6 +14,9 @@ by chance, and so it may be right in every test and wrong at the end of an epoch
 The probe tries the mask with sizes that all differ. Where it is taken in no form, it makes two sizes equal on purpose
 and looks which entry of the mask each score follows.
 
+In source, the axes are counted: those of the scores from the views and transposes of query and key, those of the mask
+from an argument called `key_padding_mask`, from ids whose shape is unpacked, or from `flatten(1)`.
+
 Example
 -------
 {broken}
@@ -33,6 +36,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -42,6 +46,11 @@ GOTCHA = Gotcha(
     fix="give the mask an axis for each of the scores: mask[:, None, None, :] for (batch, keys)",
     explains=("ATN203", "ATN205", "ATN211", "ATN212", "ATN404"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for mask in function.flat_masks:
+        yield GOTCHA.at(mask.location, mask.text, severity=Severity.WARNING, help=mask.help)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -14,6 +14,9 @@ sample. It is right by chance for a batch of one, and where all samples have the
 
 The probe changes the mask of one sample and looks which slices follow.
 
+In source, `mask.repeat(heads, 1, 1)` is followed to `nn.MultiheadAttention`. Code of your own may number its slices
+either way.
+
 Example
 -------
 {broken}
@@ -33,6 +36,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -42,6 +46,12 @@ GOTCHA = Gotcha(
     fix="copy the mask head by head: mask.repeat_interleave(heads, dim=0)",
     explains=("ATN203", "ATN205", "ATN211", "ATN212", "ATN404"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """Copies with ``repeat(heads, 1, 1)`` that reach the built-in layer, whose order is known."""
+    for mask in function.tiled_masks:
+        yield GOTCHA.at(mask.location, related=mask.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -17,6 +17,9 @@ the
 meaning of the mask is declared. NaN at real tokens, and a NaN gradient behind a clean output, are errors. Rows without
 any key inside torch's own layers are left alone.
 
+In source, -inf where a causal mask is joined with a padding mask is enough to be told. That half is in preview: with
+padding on the right only, no row is empty.
+
 Example
 -------
 {broken}
@@ -31,11 +34,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.findings import Severity
+from attn_guard.findings import Detector, Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -44,7 +48,14 @@ GOTCHA = Gotcha(
     summary="a query whose every key is hidden gives NaN",
     fix="fill once with torch.finfo(scores.dtype).min, or open such rows and zero them after the softmax",
     explained_by=("ATN1", "ATN3"),
+    preview=(Detector.LINT,),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for mask in function.open_rows:
+        message = "later keys and padded keys are both filled with -inf; a row may be left without any key"
+        yield GOTCHA.at(mask.location, message, severity=Severity.WARNING)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

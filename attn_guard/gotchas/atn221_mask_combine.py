@@ -11,6 +11,8 @@ of two in which True keeps, `a | b` keeps what either does. With a causal and a 
 padding visible as well as the real future, and only what is both padding and future is hidden. Two masks that never
 agree, such as "in the future" and "too far back", hide nothing at all.
 
+In source, the triangle and the padding have to be seen as such: a prefix that is kept beside a triangle is a design.
+
 Example
 -------
 {broken}
@@ -29,6 +31,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -38,6 +41,11 @@ GOTCHA = Gotcha(
     fix="join masks in which True hides with |, masks in which True keeps with &",
     explains=("ATN203", "ATN205", "ATN209", "ATN211", "ATN212", "ATN214", "ATN218", "ATN219", "ATN503"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for join in function.split_joins:
+        yield GOTCHA.at(join.location, related=join.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

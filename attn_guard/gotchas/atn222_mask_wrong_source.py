@@ -14,6 +14,9 @@ come to light only in production, or be silenced there by padding both to one le
 The probe follows each mask back to the inputs that it is built from, and the keys likewise. Arguments belong to the
 input whose name begins alike: `src_lengths` and `src_key_padding_mask` speak of `src`. A mask that knows both is fine.
 
+In source, the masks of `nn.MultiheadAttention`, `nn.TransformerDecoder` and `nn.Transformer` are followed back through
+one function. Also there, ids of the target that are compared with the padding id of the source are told.
+
 Example
 -------
 {broken}
@@ -28,10 +31,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -41,6 +46,11 @@ GOTCHA = Gotcha(
     fix="build the mask from the input that keys and values come from",
     explains=("ATN205", "ATN211", "ATN212"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for mask in function.foreign_masks:
+        yield GOTCHA.at(mask.location, mask.text, severity=Severity.WARNING, help=mask.help)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -36,6 +36,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -44,12 +45,34 @@ GOTCHA = Gotcha(
     summary="mask is applied before the scale, and its fill shrinks with it",
     fix="scale the scores first, then mask them",
     severity=Severity.WARNING,
-    preview=(Detector.PROBE,),
+    preview=(Detector.LINT, Detector.PROBE),
 )
 
 # Fills below this are far below every score; those above the other are weak whether they are scaled or not (ATN203).
 LOW = -1e4
 WEAK = -20.0
+NARROW = 16.0
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """As the probe, for a head of ``NARROW`` features where only source knows how wide it is."""
+    for site in function.own_sites:
+        for mask in site.find(StepKind.MASK, Stage.SCORES):
+            factor = _written_after(site, mask)
+            if mask.fill is not None and factor < 1 and mask.fill <= WEAK and mask.fill * factor > LOW:
+                yield GOTCHA.at(mask, expected=f"{mask.fill:g}", found="a fraction of it, after the scale")
+
+
+def _written_after(site: Site, mask: Step) -> float:
+    """The product of the factors that follow a mask before the softmax, a root of a size taken for that of
+    ``NARROW``."""
+    following = site.steps[site.steps.index(mask) :]
+    factors = [step.factor for step in following if step.kind is StepKind.SCALE and step.stage is Stage.SCORES]
+    return prod(
+        factor.value if factor.value is not None else NARROW ** (factor.power or 0.0)
+        for factor in factors
+        if factor is not None
+    )
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import attended_axes, layout, masks, names, positions
+from attn_guard.lint import attended_axes, layout, mask_use, masks, names, positions
 from attn_guard.lint.place import Place
-from attn_guard.lint.record import Event, Operands, mask_stage, projection_of
+from attn_guard.lint.record import Event, Operands, Trouble, mask_stage, projection_of
 from attn_guard.lint.values import (
     UNKNOWN,
     Draft,
@@ -42,7 +42,7 @@ def as_mask(value: Value) -> Mask | None:
     if isinstance(value, Mask):
         return value
     if isinstance(value, Unknown) and names.is_mask(value.name):
-        return Mask(name=value.name)
+        return masks.argument(value.name) if value.parameter else Mask(name=value.name)
     return None
 
 
@@ -62,8 +62,7 @@ def multiply(place: Place, left: Value, right: Value) -> Value:
             return _scaled_mask(factor, Scalar(mask.number))
     first, second = as_mask(left), as_mask(right)
     if first and second:
-        both_keep = first.meaning == second.meaning == Meaning.KEEPS
-        return Mask(Meaning.KEEPS if both_keep else None, name=first.name)
+        return masks.multiplied(place, first, second)
     return UNKNOWN
 
 
@@ -132,7 +131,7 @@ def add(place: Place, left: Value, right: Value, sign: float = 1.0) -> Value:
         left, right = right, left
     if isinstance(left, Tensor):
         return _add_to_tensor(place, left, right, sign)
-    return _combine_masks(left, right, sign)
+    return _combine_masks(place, left, right, sign)
 
 
 def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> Tensor:
@@ -140,7 +139,7 @@ def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> T
         return _add_tensors(place, tensor, other)
     mask = as_mask(other)
     if tensor.role is Role.SCORES and mask:
-        masks.added(place, mask, tensor)
+        mask_use.added(place, mask, tensor)
         fill = mask.fill * sign if mask.fill is not None and mask.meaning is Meaning.ADDED else None
         step = place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=fill, text=mask.name)
         # scores * keep + (1 - keep) * -1e9: the product alone is no mask yet, the sum is
@@ -171,7 +170,7 @@ def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
     )
 
 
-def _combine_masks(left: Value, right: Value, sign: float) -> Value:
+def _combine_masks(place: Place, left: Value, right: Value, sign: float) -> Value:
     if isinstance(left, Scalar) and sign < 0 and left == Scalar(1.0) and (mask := as_mask(right)):
         return mask.inverted()
     if isinstance(left, Filled) and sign < 0 and left.number == 1.0 and (mask := as_mask(right)):
@@ -181,6 +180,8 @@ def _combine_masks(left: Value, right: Value, sign: float) -> Value:
     first, second = as_mask(left), as_mask(right)
     if first and second:
         same = first.meaning is second.meaning is Meaning.ADDED and first.fill == second.fill
+        if same and first.fill == masks.LOWEST:
+            place.record.note(Trouble.OVERFLOW, Event(place.draft(StepKind.MASK)))
         return replace(first, meaning=Meaning.ADDED, causal=False) if same else Mask(name=first.name)
     known = first or second
     return Mask(name=known.name) if known else UNKNOWN
@@ -191,6 +192,9 @@ def subtract(place: Place, left: Value, right: Value) -> Value:
 
 
 def matmul(place: Place, left: Value, right: Value) -> Value:
+    first, second = as_mask(left), as_mask(right)
+    if first and second:  # the mask of pairs of queries and keys
+        return masks.multiplied(place, first, second)
     query, key = as_tensor(left), as_tensor(right)
     if query is None or key is None:
         return UNKNOWN
@@ -264,7 +268,7 @@ def _value_steps(value: Tensor | None) -> tuple[Draft, ...]:
     return _staged(kept, Stage.VALUE)
 
 
-def compare(left: Value, right: Value, equal: bool) -> Value:
+def compare(place: Place, left: Value, right: Value, equal: bool) -> Value:
     """``left == right`` (or ``!=``): inverts masks, and makes padding masks out of token ids."""
     for value, other in ((left, right), (right, left)):
         if mask := as_mask(value):
@@ -272,8 +276,11 @@ def compare(left: Value, right: Value, equal: bool) -> Value:
             if number is not None:
                 return masks.tested(mask, is_true=(number == 1.0) == equal)
         if isinstance(value, Unknown | Tensor) and _is_pad(other):
+            _check_pad(place, value.name, other)
             meaning = Meaning.BLOCKS if equal else Meaning.KEEPS
-            return Mask(meaning, name="padding", flags=True, kind=Kind.BOOL, padding=True)
+            rank = len(value.axes) if isinstance(value, Tensor) and value.axes else None
+            flat = rank == 2
+            return Mask(meaning, name="padding", flags=True, kind=Kind.BOOL, padding=True, rank=rank, per_sample=flat)
     return UNKNOWN
 
 
@@ -296,6 +303,15 @@ def _truth(value: Value) -> float | None:
     if isinstance(value, Scalar) and value.is_number and value.number in (0.0, 1.0):
         return value.number
     return None
+
+
+def _check_pad(place: Place, ids: str, pad: Value) -> None:
+    """Ids of one input that are compared with the padding id of the other."""
+    own, others = names.side(ids), names.side(pad.name if isinstance(pad, Unknown) else "")
+    if own and others and own != others:
+        text = f"ids of the {own} are compared with the padding id of the {others}"
+        event = Event(place.draft(StepKind.MASK), text, f"compare them with the padding id of the {own}")
+        place.record.note(Trouble.FOREIGN, event)
 
 
 def _is_pad(value: Value) -> bool:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
-from attn_guard.lint import arithmetic, attended_axes, layout
+from attn_guard.lint import arithmetic, attended_axes, layout, masks
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.einsum_letters import letters, lost_letters
 from attn_guard.lint.moved_axes import joined_axis
@@ -76,10 +76,12 @@ def rearrange(call: Call) -> Value:
 def _rearranged(call: Call, value: Value, pattern: Value) -> Value:
     if not isinstance(pattern, Text) or "->" not in pattern.text:
         return value.shaped(None, None) if isinstance(value, Tensor) else value
-    value = value if as_mask(value) else as_tensor(value) or value
+    source, target = (_groups(side) for side in pattern.text.split("->")[:2])
+    if mask := as_mask(value):
+        return masks.rearranged(mask, source, target)
+    value = as_tensor(value) or value
     if not isinstance(value, Tensor):
         return value
-    source, target = (_groups(side) for side in pattern.text.split("->")[:2])
     sizes = _sizes(call, value, source)
     axes = None if any("..." in group for group in target) else tuple(_size(group, sizes) for group in target)
     result = replace(value.shaped(axes, None), last=_size(target[-1], sizes) if target else None)

@@ -40,8 +40,6 @@ from attn_guard.lint.values import (
 if TYPE_CHECKING:
     from attn_guard.lint.frame import Frame
 
-_FLOAT32_MIN = -3.4028234663852886e38
-
 
 def evaluate(frame: Frame, node: cst.CSTNode) -> Value:
     """The value of an expression."""
@@ -145,7 +143,7 @@ def _comparison(frame: Frame, node: cst.Comparison) -> Value:
     right = evaluate(frame, node.comparisons[0].comparator)
     operator = node.comparisons[0].operator
     if isinstance(operator, cst.Equal | cst.NotEqual):
-        return arithmetic.compare(left, right, isinstance(operator, cst.Equal))
+        return arithmetic.compare(frame.place(node), left, right, isinstance(operator, cst.Equal))
     symbol = _ORDERS.get(type(operator))
     return arithmetic.ordered(frame.place(node), left, symbol, right) if symbol else UNKNOWN
 
@@ -187,7 +185,7 @@ def attribute(frame: Frame, owner: Value, name: str) -> Value:
     if name == "data":
         return owner
     if isinstance(owner, Unknown) and owner.name == "finfo":
-        return Scalar(_FLOAT32_MIN if name == "min" else -_FLOAT32_MIN) if name in ("min", "max") else UNKNOWN
+        return Scalar(masks.LOWEST if name == "min" else -masks.LOWEST) if name in ("min", "max") else UNKNOWN
     if isinstance(owner, Unknown):
         return Bound(owner, name) if name in ops.METHODS or name == "dtype" else named(name)
     return Bound(owner, name)
@@ -210,6 +208,8 @@ def _subscript(frame: Frame, node: cst.Subscript) -> Value:
     owner = evaluate(frame, node.value)
     if isinstance(owner, Positions):
         return positions.indexed(owner, node.slice)
+    if isinstance(owner, Unknown) and not _is_key(frame, node):
+        owner = arithmetic.as_mask(owner) or owner
     if isinstance(owner, Mask):
         return masks.sliced(owner, node.slice, [_upper_bound(frame, element.slice) for element in node.slice])
     if len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
@@ -219,6 +219,12 @@ def _subscript(frame: Frame, node: cst.Subscript) -> Value:
     if isinstance(owner, Tensor):
         return parts_of(frame, node, owner)
     return owner
+
+
+def _is_key(frame: Frame, node: cst.Subscript) -> bool:
+    """Whether a subscript asks for an item by its name."""
+    only = node.slice[0].slice if len(node.slice) == 1 else None
+    return isinstance(only, cst.Index) and isinstance(evaluate(frame, only.value), Text)
 
 
 def _upper_bound(frame: Frame, part: cst.BaseSlice) -> Value | None:

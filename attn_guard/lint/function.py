@@ -49,6 +49,7 @@ class Function:
 
     record: what its walk has seen. reached: the complete sites in itself or in what it calls in the file.
     family: its class and the bases of that in the file. instance: the object that it is a method of.
+    is_called: the file calls it where it walks. file: all its text.
     """
 
     region: Region
@@ -56,6 +57,8 @@ class Function:
     reached: tuple[SiteDraft, ...] = ()
     family: tuple[Class, ...] = ()
     instance: Instance | None = None
+    is_called: bool = False
+    file: str = ""
 
     @property
     def name(self) -> str:
@@ -119,6 +122,42 @@ class Function:
     def misaligned_triangles(self) -> Iterator[Fault]:
         """Causal masks that start at the first key, although a cache comes first."""
         return self._noted(Trouble.MISALIGNED)
+
+    @property
+    def split_joins(self) -> Iterator[Fault]:
+        """Where two masks are joined so that what one of them hides is seen after all."""
+        return self._noted(Trouble.SPLIT)
+
+    @property
+    def flat_masks(self) -> Iterator[Fault]:
+        """Masks of samples that have fewer axes than the scores they meet. What callers bring may have more."""
+        return iter(()) if self.is_called else self._noted(Trouble.TOO_FEW_AXES)
+
+    @property
+    def foreign_masks(self) -> Iterator[Fault]:
+        """Masks that are built from another input than the one whose positions they hide."""
+        return self._noted(Trouble.FOREIGN)
+
+    @property
+    def tiled_masks(self) -> Iterator[Fault]:
+        """Masks copied for all heads of all samples in the wrong order."""
+        return self._noted(Trouble.TILED)
+
+    @property
+    def open_rows(self) -> Iterator[Fault]:
+        """Fills of -inf under a causal mask joined with padding, where nobody takes care of NaN."""
+        return iter(()) if "nan" in self.region.text.lower() else self._noted(Trouble.EMPTY_ROW)
+
+    @property
+    def overflows(self) -> Iterator[Fault]:
+        """Sums of two masks that are each as low as a number can be."""
+        return self._noted(Trouble.OVERFLOW)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the file makes an object of the class and turns it into float16."""
+        made = rf"\b{self.class_name}\([^\n]*\)\.(?:half\(\)|to\((?:dtype=)?torch\.(?:half|float16)\))"
+        return bool(self.class_name) and re.search(made, self.file) is not None
 
     @property
     def maskless_paths(self) -> Iterator[Fault]:

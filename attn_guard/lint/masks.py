@@ -10,7 +10,6 @@ import libcst as cst
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import names
 from attn_guard.lint.place import Place
-from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import (
     UNKNOWN,
     Bound,
@@ -28,6 +27,23 @@ from attn_guard.lint.values import (
 )
 
 STRONG_FILL = -1e3  # below this a fill is meant to block
+
+
+LOWEST = -3.4028234663852886e38  # stands for finfo(dtype).min of any dtype
+
+
+def argument(name: str, meaning: Meaning | None = None) -> Mask:
+    """A mask that a function is given. One called key_padding_mask is (batch, keys), as torch has it."""
+    of_keys = names.is_key_padding_mask(name)
+    return Mask(
+        meaning,
+        name=name,
+        flags=meaning in (Meaning.BLOCKS, Meaning.KEEPS),
+        padding=of_keys,
+        origin=name,
+        rank=2 if of_keys else None,
+        per_sample=of_keys,
+    )
 
 
 def drawn(triangle: Triangle, made: Draft, kind: Kind | None) -> Mask:
@@ -85,6 +101,7 @@ def tested(mask: Mask, *, is_true: bool) -> Mask:
 
 def joined(place: Place, first: Mask, second: Mask, *, either: bool) -> Mask:
     """``first & second`` or ``first | second``: masks of one meaning keep it under the operator that fits it."""
+    pair = first, second
     fits = Meaning.BLOCKS if either else Meaning.KEEPS
     meaning = fits if _fits(first, fits) and _fits(second, fits) and fits in (first.meaning, second.meaning) else None
     drawn = first if first.triangle else second
@@ -97,7 +114,62 @@ def joined(place: Place, first: Mask, second: Mask, *, either: bool) -> Mask:
         flags=first.flags and second.flags,
         kind=first.kind if first.kind is second.kind else None,
         padding=first.padding or second.padding,
+        rank=max(first.rank, second.rank) if first.rank and second.rank else None,
+        per_sample=any(mask.per_sample and mask.rank == max(first.rank or 9, second.rank or 9) for mask in pair),
+        split=first.split or second.split or (place.draft(StepKind.MASK) if _loses(*pair, either=either) else None),
     )
+
+
+def _loses(first: Mask, second: Mask, *, either: bool) -> bool:
+    """Whether what one of two masks hides is seen after all: hidden only where both hide it, or kept where either
+    does."""
+    if not either and first.triangle and second.triangle:
+        upper, lower = sorted((first.triangle, second.triangle), key=lambda triangle: not triangle.upper)
+        return upper.upper and not lower.upper and upper.diagonal > lower.diagonal
+    meaning = Meaning.KEEPS if either else Meaning.BLOCKS
+    causal_and_padding = (first.triangle and second.padding) or (second.triangle and first.padding)
+    return bool(causal_and_padding) and first.meaning is second.meaning is meaning
+
+
+def multiplied(place: Place, first: Mask, second: Mask) -> Mask:
+    """``first * second`` of two masks of 1 and 0, which is 1 where both are."""
+    result = joined(place, first, second, either=False)
+    return result if first.flags and second.flags else replace(result, flags=False, kind=None)
+
+
+def new_axis(value: Value, at: int | None) -> Value:
+    """``mask.unsqueeze(at)``."""
+    if not isinstance(value, Mask) or value.rank is None or at is None:
+        return replace(value, rank=None) if isinstance(value, Mask) else value
+    at %= value.rank + 1
+    return replace(value, rank=value.rank + 1, per_sample=value.per_sample and at > 0)
+
+
+def reshaped(value: Value) -> Value:
+    """A mask of which it is no longer known how many axes it has."""
+    return replace(value, rank=None) if isinstance(value, Mask) else value
+
+
+def rearranged(mask: Mask, source: Many[list[str]], target: Many[list[str]]) -> Value:
+    """``rearrange(mask, "b t -> b 1 1 t")``."""
+    kept = [name for group in target for name in group if name != "1"]
+    in_order = kept == [name for group in source for name in group if name != "1"]
+    same_first = bool(source and target) and source[0] == target[0]
+    per_sample = same_first and (mask.per_sample or (len(source) == 2 and source[0] in (["b"], ["batch"])))
+    rank = None if any("..." in group for group in target) else len(target)
+    return replace(mask, rank=rank, per_sample=per_sample) if in_order else moved(mask)
+
+
+def tiled(mask: Mask, place: Place, copies: Many[Value]) -> Mask:
+    """``mask.repeat(heads, 1, 1)``: all samples for the first head, then all for the second."""
+    first, *rest = copies or (None,)
+    name = (
+        first.powers[0][0].name if isinstance(first, Scalar) and len(first.powers) == 1 else getattr(first, "name", "")
+    )
+    by_heads = "head" in name.lower()
+    if by_heads and len(rest) == 2 and all(number == Scalar(1.0) for number in rest) and not mask.causal:
+        return replace(mask, tiled=place.draft(StepKind.MASK), rank=None)
+    return replace(mask, rank=None)
 
 
 def _fits(mask: Mask, meaning: Meaning) -> bool:
@@ -109,15 +181,21 @@ def moved(value: Value) -> Value:
     """A mask whose entries now stand elsewhere."""
     if isinstance(value, Filled):
         return UNKNOWN
+    if isinstance(value, Mask):
+        value = replace(value, rank=None, per_sample=False)
     if not isinstance(value, Mask) or not value.triangle:
         return value
-    return replace(value, triangle=None, made=None, meaning=value.meaning if value.meaning is Meaning.ADDED else None)
+    return replace(value, triangle=None, made=None, meaning=_meaning_without_triangle(value))
+
+
+def _meaning_without_triangle(mask: Mask) -> Meaning | None:
+    return mask.meaning if not mask.triangle or mask.meaning is Meaning.ADDED else None
 
 
 def transposed(value: Value, first: int | None, second: int | None) -> Value:
     """A mask with two axes swapped: only of the last two is it known what that does."""
     if not isinstance(value, Mask) or not value.triangle:
-        return value
+        return value if {first, second} == {-1, -2} else moved(value)
     last_two = {first, second} in ({0, 1}, {-1, -2})
     if not last_two or value.meaning is Meaning.ADDED or value.padding or value.made is None:
         return moved(value)
@@ -126,13 +204,30 @@ def transposed(value: Value, first: int | None, second: int | None) -> Value:
 
 def sliced(mask: Mask, slices: Many[cst.SubscriptElement], bounds: Many[Value | None]) -> Value:
     """``mask[:, :, :t, :t]``; ``bounds`` are the values of the upper bounds. A corner of a triangle is one."""
+    mask = _of_rank(mask, slices)
     axes = [(element.slice, bound) for element, bound in zip(slices, bounds, strict=True) if not _is_new(element)]
     if any(_begins_later(part) for part, _ in axes[-2:]):
-        return moved(mask)
+        return replace(mask, triangle=None, made=None, meaning=_meaning_without_triangle(mask))
     last = [bound for part, bound in axes[-2:] if isinstance(part, cst.Slice)]
     if mask.triangle and len(last) == 2 and all(isinstance(bound, Scalar) for bound in last) and last[0] != last[1]:
         return replace(mask, triangle=replace(mask.triangle, square=False))
     return mask
+
+
+def _of_rank(mask: Mask, slices: Many[cst.SubscriptElement]) -> Mask:
+    """The mask with the axes that ``None`` puts in, and without those that a number takes out."""
+    if mask.rank is None:
+        return mask
+    parts = [element.slice for element in slices]
+    if any(isinstance(part, cst.Index) and not _is_none(part) for part in parts):
+        return replace(mask, rank=None)
+    first_is_new = isinstance(parts[0], cst.Index)
+    added = sum(isinstance(part, cst.Index) for part in parts)
+    return replace(mask, rank=mask.rank + added, per_sample=mask.per_sample and not first_is_new)
+
+
+def _is_none(part: cst.Index) -> bool:
+    return isinstance(part.value, cst.Name) and part.value.value == "None"
 
 
 def _is_new(element: cst.SubscriptElement) -> bool:
@@ -147,46 +242,3 @@ def _begins_later(part: cst.BaseSlice) -> bool:
         return True
     lower = part.lower if isinstance(part, cst.Slice) else None
     return lower is not None and not (isinstance(lower, cst.Integer) and lower.value == "0")
-
-
-def blocks(place: Place, mask: Mask | None, scores: Tensor | None = None) -> None:
-    """The mask hides the keys where it is True, or holds its fill."""
-    if mask is not None and mask.triangle:
-        _judge(place, mask, mask.triangle.complement, scores)
-
-
-def keeps(place: Place, mask: Mask | None, scores: Tensor | None = None) -> None:
-    """The mask shows the keys where it is True."""
-    if mask is not None and mask.triangle:
-        _judge(place, mask, mask.triangle, scores)
-
-
-def _judge(place: Place, mask: Mask, visible: Triangle, scores: Tensor | None) -> None:
-    if visible.upper:
-        return
-    if visible.square is False:
-        if visible.diagonal == 0 and scores is not None:
-            starts_at_top_left(place, scores)
-        return
-    used = place.draft(StepKind.MASK)
-    made = mask.made or used
-    trouble = {1: Trouble.SEES_NEXT, -1: Trouble.HIDES_OWN}.get(visible.diagonal)
-    if trouble:
-        related = None if made.node is used.node else used
-        place.record.note(trouble, Event(made, related=related, label="used here"))
-
-
-def starts_at_top_left(place: Place, scores: Tensor) -> None:
-    """A triangle that starts at the first key, where a cache is sure to be in front of the keys, or may be."""
-    grown = scores.grown
-    if grown is not None and place.record.branches <= grown.branches:
-        event = Event(place.draft(StepKind.MASK), related=grown.draft, label="the keys of the cache come first here")
-        place.record.note(Trouble.MISALIGNED, event)
-
-
-def added(place: Place, mask: Mask | None, scores: Tensor | None = None) -> None:
-    """The mask is added to the scores."""
-    if mask is None or mask.meaning is Meaning.ADDED:
-        blocks(place, mask, scores)
-    elif mask.flags:
-        place.record.note(Trouble.ADDED_FLAGS, Event(place.draft(StepKind.MASK), mask.name))

@@ -50,6 +50,7 @@ _HEAD_MASK = re.compile(r"head_?mask|mask_?heads?|drop", re.IGNORECASE)
 _PADDING_MASK = re.compile(r"(?:.*_)?(?:padding_mask|pad_mask|key_mask|src_mask_pad|padding)")
 
 _CACHE = re.compile(r"cache|past|prev|history", re.IGNORECASE)
+_SIDES = {"src": "source", "source": "source", "trg": "target", "tgt": "target", "target": "target"}
 _LENGTHS = re.compile(r"(?:(?!prefix|prompt|max)\w*_)?(?:lengths?|lens?|seq_?lens?|seq_?lengths?)", re.IGNORECASE)
 
 
@@ -116,9 +117,20 @@ def is_cache(name: str) -> bool:
     return _CACHE.search(name) is not None
 
 
+def side(name: str) -> str:
+    """Which of the two inputs of an encoder and a decoder a name speaks of, "" for neither."""
+    first = name.lower().lstrip("_").partition("_")[0]
+    return _SIDES.get(first, "")
+
+
 def is_lengths(name: str) -> bool:
     """Whether a name stands for how much of each sample is no padding."""
     return _LENGTHS.fullmatch(name) is not None
+
+
+def is_key_padding_mask(name: str) -> bool:
+    """Whether a name is the one that torch has for a mask of shape (batch, keys)."""
+    return name.endswith("key_padding_mask")
 
 
 def is_position_bias(name: str) -> bool:

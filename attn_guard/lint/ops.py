@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import arithmetic, attended_axes, einsum, layout, masks, names, positions, reshaping, shapes
+from attn_guard.lint import arithmetic, attended_axes, einsum, layout, mask_use, masks, names, positions, reshaping, shapes
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import Event, mask_stage
@@ -62,7 +62,12 @@ def reindexed(call: Call) -> Value:
 
 def expanded(call: Call) -> Value:
     value = call.arg(0, "input")
-    return replace(value, axes=None, order=None) if isinstance(value, Tensor) else value
+    return replace(value, axes=None, order=None) if isinstance(value, Tensor) else masks.reshaped(value)
+
+
+def repeated(call: Call) -> Value:
+    mask = as_mask(call.arg(0))
+    return masks.tiled(mask, call.place, call.args[1:]) if mask else expanded(call)
 
 
 def chunk(call: Call) -> Value:
@@ -149,7 +154,7 @@ def fill_where(call: Call, value: Value, mask: Mask | None, fill: float | None) 
                 )
             )
         if value.role is Role.SCORES and blocks:
-            masks.blocks(call.place, mask, value)
+            mask_use.blocks(call.place, mask, value, fill)
         return value.after(step)
     if fill is not None and fill <= masks.STRONG_FILL and (isinstance(value, Filled) or as_mask(value)):
         return _additive(fill, mask, value)
@@ -173,6 +178,11 @@ def _additive(fill: float, mask: Mask | None, value: Value = UNKNOWN) -> Mask:
         drawn.made,
         kind=Kind.FLOAT,
         padding=mask.padding or before.padding,
+        origin=mask.origin,
+        negated=mask.negated,
+        rank=mask.rank,
+        per_sample=mask.per_sample,
+        split=mask.split,
     )
 
 
@@ -367,7 +377,7 @@ def binary(operation: Callable[..., Value]) -> Op:
 
 
 def compared(equal: bool) -> Op:
-    return lambda call: arithmetic.compare(call.arg(0, "input"), call.arg(1, "other"), equal)
+    return lambda call: arithmetic.compare(call.place, call.arg(0, "input"), call.arg(1, "other"), equal)
 
 
 def ordered(operator: str) -> Op:
@@ -428,7 +438,8 @@ FUNCTIONS = _table(
     ("unsqueeze unsqueeze_", reshaping.unsqueeze),
     ("squeeze squeeze_", reshaping.squeeze),
     ("movedim moveaxis", reshaping.movedim),
-    ("expand expand_as repeat repeat_interleave tile broadcast_to index_select", expanded),
+    ("repeat tile", repeated),
+    ("expand expand_as repeat_interleave broadcast_to index_select", expanded),
     ("gather roll flip narrow select view_as reshape_as pad", reindexed),
     ("masked_fill masked_fill_", masked_fill),
     ("where", where),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 
 import libcst as cst
 
 from attn_guard.anatomy import Stage, StepKind
 from attn_guard.lint.record import SiteDraft
-from attn_guard.lint.values import Draft
+from attn_guard.lint.values import Branch, Draft
 
 _SWITCH = re.compile(
     r"(?:need|return|output)_\w+|(?:with|get|save|store|visuali\w*)_\w*(?:attn|attention|weights?|scores|probs|map)"
@@ -22,8 +23,17 @@ def masked_beside(site: SiteDraft, other: SiteDraft) -> bool:
     """Whether a site is surely without a mask, and an implementation switch leads to another one that has one."""
     if not site.is_unmasked or first_mask(other) is None:
         return False
-    parted = {node for node, side in site.branches if any(node is at and side != to for at, to in other.branches)}
+    parted = _parted(site.branches, other.branches)
     return len(parted) == 1 and all(is_switch(node) for node in parted)
+
+
+def exclude_each_other(branches: Set[Branch], others: Set[Branch]) -> bool:
+    """Whether two places are on different sides of something that is no switch between implementations."""
+    return not all(is_switch(node) for node in _parted(branches, others))
+
+
+def _parted(branches: Set[Branch], others: Set[Branch]) -> set[cst.CSTNode]:
+    return {node for node, side in branches if any(node is at and side != to for at, to in others)}
 
 
 def first_mask(site: SiteDraft) -> Draft | None:

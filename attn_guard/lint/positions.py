@@ -130,4 +130,4 @@ def _against_lengths(positions: Value, operator: str, lengths: Value) -> Mask | 
     if not isinstance(positions, Positions) or positions.row or positions.shift != 0 or not names.is_lengths(name):
         return None
     meaning = {"<": Meaning.KEEPS, ">=": Meaning.BLOCKS}.get(operator)
-    return Mask(meaning, name="padding", flags=True, kind=Kind.BOOL, padding=True)
+    return Mask(meaning, name="padding", flags=True, kind=Kind.BOOL, padding=True, rank=2, per_sample=True)

@@ -56,7 +56,8 @@ def read(source: Source) -> Reading:
             walks.append((region, walk))
     drafts = _joined_sites(walks)
     dropped = [pair for _, walk in walks for pair in walk.record.dropped]
-    functions = [_function(region, walk, drafts) for region, walk in walks]
+    called = {node for _, walk in walks for node in walk.record.walked}
+    functions = [_function(region, walk, drafts, region.tree in called) for region, walk in walks]
     for instance, record in classes.values():
         constructor = instance.type.methods.get("__init__")
         if constructor is not None and constructor.tree is not None and walks:
@@ -95,7 +96,7 @@ def _as_declared(site: SiteDraft) -> SiteDraft:
     return site
 
 
-def _function(region: Region, walk: Walk, drafts: dict[cst.CSTNode, SiteDraft]) -> Function:
+def _function(region: Region, walk: Walk, drafts: dict[cst.CSTNode, SiteDraft], is_called: bool) -> Function:
     reached = tuple(drafts[softmax] for softmax in walk.record.sites if drafts[softmax].is_complete)
     family = tuple(walk.family(region.owner)) if region.owner else ()
-    return Function(region, walk.record, reached, family, walk.instance)
+    return Function(region, walk.record, reached, family, walk.instance, is_called, walk.source.text)

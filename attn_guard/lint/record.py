@@ -55,6 +55,12 @@ class Trouble(StrEnum):
     SEES_NEXT = "sees next"
     HIDES_OWN = "hides own"
     ADDED_FLAGS = "added flags"
+    SPLIT = "split"
+    TOO_FEW_AXES = "too few axes"
+    FOREIGN = "foreign"
+    TILED = "tiled"
+    EMPTY_ROW = "empty row"
+    OVERFLOW = "overflow"
     MISALIGNED = "misaligned"
     PLAIN_ATTRIBUTE = "plain attribute"
     OVER_BATCH = "attention along the batch"
@@ -93,6 +99,7 @@ class Record:
     branches: frozenset[Branch] = frozenset()
     operands: list[Operands] = field(default_factory=list)
     attended: list[Draft] = field(default_factory=list)
+    reads: dict[str, list[tuple[bool, Draft, frozenset[Branch]]]] = field(default_factory=dict)
 
     @contextmanager
     def inside(self, node: cst.CSTNode, side: int) -> Iterator[None]:

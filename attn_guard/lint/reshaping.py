@@ -18,6 +18,7 @@ from attn_guard.lint.values import (
     UNKNOWN,
     Atom,
     Axes,
+    Mask,
     Positions,
     Role,
     Scalar,
@@ -99,8 +100,8 @@ def reshape(call: Call) -> Value:
 
 def flatten(call: Call) -> Value:
     value = as_tensor(call.arg(0, "input"))
-    if value is None:
-        return call.arg(0, "input")
+    if value is None or as_mask(call.arg(0)):
+        return _flattened(_mask_or(call.arg(0, "input")), call.integer(1, "start_dim"))
     first, last = call.given(1, "start_dim"), call.given(2, "end_dim")
     start, end = (integer(bound) if bound is not None else default for bound, default in ((first, 0), (last, -1)))
     if value.axes is None or start is None or end is None:
@@ -109,6 +110,17 @@ def flatten(call: Call) -> Value:
     return _regrouped(
         call, value, (*value.axes[:start], joined_axis(value.axes[start : end + 1]), *value.axes[end + 1 :])
     )
+
+
+def _mask_or(value: Value) -> Value:
+    return as_mask(value) or value
+
+
+def _flattened(value: Value, start: int | None) -> Value:
+    """``mask.flatten(1)`` has two axes, and the first is what it was: the batch."""
+    if isinstance(value, Mask) and start == 1:
+        return replace(value, rank=2, per_sample=True)
+    return masks.reshaped(value)
 
 
 def unflatten(call: Call) -> Value:
@@ -127,7 +139,7 @@ def unflatten(call: Call) -> Value:
 def unsqueeze(call: Call) -> Value:
     value, at = call.arg(0, "input"), call.integer(1, "dim")
     if not isinstance(value, Tensor):
-        return positions.unsqueezed(value, at) if isinstance(value, Positions) else value
+        return positions.unsqueezed(value, at) if isinstance(value, Positions) else masks.new_axis(_mask_or(value), at)
     if value.axes is None or at is None:
         return replace(value, axes=None, order=None)
     at %= len(value.axes) + 1
@@ -156,8 +168,8 @@ def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
     value = as_tensor(given)
     if isinstance(given, Positions):
         return positions.viewed(given, [axis or UNKNOWN for axis in target]) if target else UNKNOWN
-    if value is None:
-        return given
+    if value is None or as_mask(given):
+        return masks.reshaped(_mask_or(given))
     moved = moved_axis(value.axes, target) if value.axes and target else None
     if value.name and not value.steps and not value.traced and value.axes is None:
         return value_of_unknown(given, target)

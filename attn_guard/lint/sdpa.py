@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
-from attn_guard.lint import arithmetic, masks
+from attn_guard.lint import arithmetic, mask_sources, mask_use
 from attn_guard.lint.attended_axes import along_first_axis, over_heads
 from attn_guard.lint.place import Call, is_absent
-from attn_guard.lint.record import Event
+from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import (
     Atom,
     Flag,
@@ -32,6 +32,7 @@ def scaled_dot_product_attention(call: Call) -> Value:
     key = arithmetic.as_tensor(call.arg(1, "key"))
     value = arithmetic.as_tensor(call.arg(2, "value"))
     mask, scale = call.given(3, "attn_mask"), call.given(6, "scale")
+    mask = arithmetic.as_mask(mask) or mask if mask is not None else None
     if query is None or key is None:
         return Tensor()
     over_heads(call.place, query, (query.axes or ())[-2:-1], (key.axes or ())[-2:-1])
@@ -43,11 +44,11 @@ def scaled_dot_product_attention(call: Call) -> Value:
     scores = scores.after(step, traced=scores.traced and isinstance(factor, Scalar))
     scores = _masked(call, scores, mask, call.given(5, "is_causal"))
     if isinstance(mask, Mask) and mask.meaning is not Meaning.ADDED and mask.kind is not Kind.FLOAT:
-        masks.keeps(call.place, mask, scores)
+        mask_use.keeps(call.place, mask, scores)
     elif isinstance(mask, Mask):
-        masks.added(call.place, mask, scores)
+        mask_use.added(call.place, mask, scores)
     if call.given(5, "is_causal") == Flag(True):
-        masks.starts_at_top_left(call.place, scores)
+        mask_use.starts_at_top_left(call.place, scores)
     if isinstance(mask, Mask) and mask.meaning is Meaning.BLOCKS and not (mask.flags and mask.kind is Kind.FLOAT):
         call.place.record.misread.append(
             Event(
@@ -61,6 +62,7 @@ def scaled_dot_product_attention(call: Call) -> Value:
 
 def multihead_attention(call: Call, layer: Layer) -> Value:
     """A call of ``nn.MultiheadAttention``: (output, weights)."""
+    mask_sources.check(call, "MultiheadAttention")
     given = {name: call.given(index, name) for name, index in (("key_padding_mask", 3), ("attn_mask", 5))}
     _read_masks(call, f"nn.{layer.kind}", given)
     query, key = (arithmetic.as_tensor(call.arg(index, name)) for index, name in ((0, "query"), (1, "key")))
@@ -85,6 +87,7 @@ def _projected(call: Call, value: Tensor) -> Tensor:
 
 def transformer_layer(call: Call, layer: Layer) -> Value:
     """A call of ``nn.TransformerEncoder`` and its kin: its masks are read, and which axis it runs along."""
+    mask_sources.check(call, layer.kind)
     positional = _POSITIONAL.get(layer.kind, ())
     given = {name: call.given(index, name) for index, name in enumerate(positional)}
     given |= {name: value for name, value in call.kwargs.items() if name.endswith("mask")}
@@ -109,11 +112,17 @@ _POSITIONAL = {
 
 
 def _read_masks(call: Call, layer: str, given: Mapping[str, Value | None]) -> None:
-    for name, mask in given.items():
+    for name, value in given.items():
+        mask = arithmetic.as_mask(value) if value is not None else None
+        if mask:
+            mask_use.too_flat_for(call.place, name, mask)
+        if mask and mask.tiled and name == "attn_mask":
+            event = Event(call.place.draft(StepKind.MASK), related=mask.tiled, label="copied head by head here")
+            call.place.record.note(Trouble.TILED, event)
         if isinstance(mask, Mask) and (mask.kind is Kind.FLOAT or mask.meaning is Meaning.ADDED):
-            masks.added(call.place, mask)
+            mask_use.added(call.place, mask)
         elif isinstance(mask, Mask):
-            masks.blocks(call.place, mask)
+            mask_use.blocks(call.place, mask)
         if isinstance(mask, Mask) and mask.meaning is Meaning.KEEPS and not (mask.flags and mask.kind is Kind.FLOAT):
             call.place.record.misread.append(
                 Event(

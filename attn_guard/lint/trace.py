@@ -10,6 +10,7 @@ from attn_guard.lint import expressions, names
 from attn_guard.lint.calls import opaque
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.frame import Frame
+from attn_guard.lint.masks import argument
 from attn_guard.lint.place import Call
 from attn_guard.lint.record import Record
 from attn_guard.lint.regions import Class, Region, Source
@@ -20,7 +21,6 @@ from attn_guard.lint.values import (
     ClassReference,
     Closure,
     Instance,
-    Mask,
     Meaning,
     Nothing,
     Scalar,
@@ -227,8 +227,4 @@ def _promised_masks(owner: Class) -> dict[str, Value]:
     meanings = {"ignore": Meaning.BLOCKS, "attend": Meaning.KEEPS, "additive": Meaning.ADDED}
     declared = decorator_arguments(owner, "contract").get("masks")
     masks = declared.items() if isinstance(declared, dict) else ()
-    return {
-        name: Mask(meanings.get(meaning), name=name, flags=meaning in ("ignore", "attend"), padding="pad" in name)
-        for name, meaning in masks
-        if isinstance(name, str)
-    }
+    return {name: argument(name, meanings.get(meaning)) for name, meaning in masks if isinstance(name, str)}

@@ -242,7 +242,10 @@ class Mask:
 
     triangle: the cells that are True, or that hold the fill. made: where the triangle was drawn.
     flags: it is sure to hold nothing but True and False, or 1 and 0. kind: how these are stored, None if unknown.
-    padding: it speaks of padded keys.
+    padding: it speaks of padded keys. origin: the argument that it was made of, ``negated`` if True there is False
+    here. rank: how many axes it has, None if unknown; per_sample: the first of them is the batch.
+    split: where masks were joined so that one of them loses. tiled: where it was copied for each head, sample by
+    sample.
     """
 
     meaning: Meaning | None = None
@@ -254,6 +257,12 @@ class Mask:
     flags: bool = False
     kind: Kind | None = None
     padding: bool = False
+    origin: str = ""
+    negated: bool = False
+    rank: int | None = None
+    per_sample: bool = False
+    split: Draft | None = None
+    tiled: Draft | None = None
 
     def inverted(self) -> Mask:
         flipped = {Meaning.BLOCKS: Meaning.KEEPS, Meaning.KEEPS: Meaning.BLOCKS}
@@ -261,6 +270,7 @@ class Mask:
             self,
             meaning=flipped.get(self.meaning) if self.meaning else None,
             fill=None,
+            negated=not self.negated,
             triangle=self.triangle.complement if self.triangle and self.meaning is not Meaning.ADDED else None,
         )
 
@@ -446,6 +456,11 @@ def _join_masks(left: Mask, right: Mask) -> Mask:
         flags=left.flags and right.flags,
         kind=left.kind if left.kind is right.kind else None,
         padding=left.padding and right.padding,
+        origin=left.origin if left.origin == right.origin and left.negated is right.negated else "",
+        negated=left.negated,
+        rank=left.rank if left.rank == right.rank else None,
+        per_sample=left.per_sample and right.per_sample,
+        split=left.split or right.split,
     )
 
 
