@@ -7,7 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import arithmetic, attended_axes, einsum, layout, mask_use, masks, names, positions, reshaping, shapes
+from attn_guard.lint import (
+    arithmetic,
+    attended_axes,
+    einsum,
+    layout,
+    mask_use,
+    masks,
+    names,
+    positions,
+    reshaping,
+    shapes,
+)
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import Event, mask_stage
