@@ -71,7 +71,7 @@ def _of_pooled(xray: XRay, main: Stream, samples: Tensor) -> Mixing | None:
     end = max(site.trace.context.index for site in xray.sites)
     later = [op for op in tape.ops[end:] if op.outputs and _has_a_row_for_each(tape.values[op.output], count)]
     changed = (samples == 0).nonzero().flatten()
-    differ = xray.streams.differences(changed, [*own[:1], *(op.output for op in later)]) if own else {}
+    differ = xray.streams.differences(changed, [*own[:1], *(op.output for op in later)], clear=True) if own else {}
     others = {value: cells[1:].flatten(1).any(dim=1).nonzero().flatten() for value, cells in differ.items()}
     if not own or not len(others[own[0]]):
         return None

@@ -245,14 +245,15 @@ class Streams:
         clear = (op for op in shaped if touched[op.output] and kept.isdisjoint(self.tape.descendants([op.output])))
         return next(clear, None)
 
-    def differences(self, changed: Tensor, targets: Sequence[int]) -> dict[int, Tensor]:
-        """Where each of the targets differs, bit for bit, when some rows of the main stream are changed."""
+    def differences(self, changed: Tensor, targets: Sequence[int], *, clear: bool = False) -> dict[int, Tensor]:
+        """Where each of the targets differs, bit for bit or clearly, when some rows of the main stream are changed."""
         parts = [stream.rows for stream in self.together]
         generator = torch.Generator().manual_seed(self.seed)
         replay = Replay(self.tape, [part.value for part in parts], targets)
         base = replay({part.value: self.tape.values[part.value].clone() for part in parts})
         again = replay({part.value: part.changed(changed, generator) for part in parts})
-        return {target: ~same(again[target], base[target]).cpu() for target in targets}
+        differs = is_clear if clear else lambda one, other: ~same(one, other)
+        return {target: differs(again[target], base[target]).cpu() for target in targets}
 
 
 def is_clear(again: Tensor, base: Tensor) -> Tensor:
