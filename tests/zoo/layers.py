@@ -46,17 +46,21 @@ _BUILT: Mapping[str, Any] = {
     SIDE)), **dict.fromkeys(("window_size", "block_size", "win_size"), (4, 4)),
     **dict.fromkeys(("q_proj", "k_proj", "v_proj", "output_proj"), "linear"),
     **dict.fromkeys(("eps", "norm_eps"), 1e-6),
+    **dict.fromkeys(("out_chs", "input_dim", "output_dim", "mlp_dim"), WIDTH),
+    **dict.fromkeys(("h_s", "w_s", "spacial_dim"), SIDE),
+    **dict.fromkeys(("groups", "num_slots"), HEADS),
     "num_queries": MEMORY,
     "depth": 1,
     "layer_idx": 0,
     "block_type": "block",
 }  # fmt: skip
-# Other values, tried where the first ones do not run.
+# Other values, tried where the first ones do not run; they are given also where there is a default.
+_OF_IMAGES = ("window_size", "block_size", "feat_size", "input_resolution", "resolution", "fmap_size", "img_size")
 _OTHERWISE: tuple[Mapping[str, Any], ...] = (
     {},
-    {"window_size": 4, "block_size": 4, "feat_size": SIDE, "input_resolution": SIDE, "fmap_size": SIDE, "img_size":
-    SIDE},
-)  # fmt: skip
+    {name: _BUILT[name] for name in _OF_IMAGES},
+    {name: _BUILT[name][0] for name in _OF_IMAGES},
+)
 _TAKEN = frozenset("num_heads heads n_heads head_dim dim_head".split())
 
 # What ``forward`` takes: forms of its features, one after another.
@@ -140,11 +144,12 @@ def built(cls: Any, otherwise: Mapping[str, Any]) -> nn.Module:
     for name, parameter in inspect.signature(cls).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if name in values and (parameter.default is parameter.empty or name in _TAKEN):
+        if name in values and (parameter.default is parameter.empty or name in _TAKEN.union(otherwise)):
             arguments[name] = nn.Linear(WIDTH, WIDTH) if values[name] == "linear" else values[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        module: nn.Module = cls(**arguments).eval()
+        module: nn.Module = cls(**arguments)
+        module.eval()  # in some classes it returns nothing
         for parameter in list[Tensor](module.parameters()):  # some begin at zero, which hides all that lies behind
             if not parameter.any():
                 nn.init.normal_(parameter, std=0.2)
