@@ -33,6 +33,7 @@ _COUNTS: Rules = (
     (r"experts?$|moe_num_experts|num_local_experts", 4),
     (r"(sliding_window|local_attention|attention_window|window_length)", 8),
     (r"max_(source|target)_positions", 24),
+    (r"^max_length$", 64),
     (r"context_length|max_context", 32),
     (r"num_queries|num_object_queries|num_query_tokens|num_latents|qformer_num|num_learnable_queries", 7),
     (r"index_topk", 4),
