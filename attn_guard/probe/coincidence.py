@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attn_guard.probe.calling import Call
 from attn_guard.probe.copies import each_changed
-from attn_guard.probe.deliveries import Delivery, forms, handed_over, heads, mask_arguments, masked_by
+from attn_guard.probe.deliveries import Delivery, forms, handed_over, heads, masked_by
 from attn_guard.probe.shorten import cut
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 def coincident(xray: XRay) -> Iterator[Delivery]:
     """Masks that run only where as many samples as positions, or as many as heads, are handed over."""
     taken = {delivery.name for delivery in xray.handed.over}
-    for name, meaning in mask_arguments(xray).items():
-        if name in taken:
-            continue
+    left = {name: meaning for name, meaning in xray.handed.arguments.items() if name not in taken}
+    sizes = tuple(_equal_sizes(xray)) if left else ()
+    for name, meaning in left.items():
         found = next(
             (
                 delivery
                 for stream in masked_by(xray, name)
                 for axes in forms(xray, name, stream) or ["bk"]
-                for equal in _equal_sizes(xray)
+                for equal in sizes
                 for same in masked_by(equal, name)
                 if same.name == stream.name
                 if (delivery := handed_over(equal, name, meaning, same, axes)) is not None

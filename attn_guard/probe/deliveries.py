@@ -131,7 +131,7 @@ class Delivery:
 
 def deliveries(xray: XRay) -> Iterator[Delivery]:
     """One delivery for each mask argument that a module takes."""
-    for name, meaning in mask_arguments(xray).items():
+    for name, meaning in xray.handed.arguments.items():
         found = _first(xray, name, meaning)
         if found is not None:
             yield found
@@ -142,6 +142,11 @@ def mask_arguments(xray: XRay) -> dict[str, MaskMeaning | None]:
     known = xray.contract.masks or {}
     names = [name for name in mask_parameters(xray.module) if name in known or _takes_tensors(xray.module, name)]
     return {name: known.get(name) for name in dict.fromkeys([*known, *names])}
+
+
+def is_looked_at(xray: XRay, name: str) -> bool:
+    """Whether a call does anything with an argument: then it fails on a thing with which nothing can be done."""
+    return xray.again(xray.call.with_argument(xray.module, name, object())).tape.failure is not None
 
 
 def _takes_tensors(module: nn.Module, name: str) -> bool:
@@ -161,7 +166,7 @@ def _first(xray: XRay, name: str, meaning: MaskMeaning | None) -> Delivery | Non
 
 def refused(xray: XRay, taken: Collection[str]) -> Iterator[XRay]:
     """For each mask argument that is not ``taken`` in any form: how the call fails with the likeliest one."""
-    for name, meaning in mask_arguments(xray).items():
+    for name, meaning in xray.handed.arguments.items():
         stream = next(iter(masked_by(xray, name)), None)
         if name in taken or stream is None:
             continue

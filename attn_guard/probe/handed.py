@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from attn_guard.contract import MaskMeaning
 from attn_guard.probe.coincidence import coincident, evened
-from attn_guard.probe.deliveries import Delivery, deliveries, refused
+from attn_guard.probe.deliveries import Delivery, deliveries, is_looked_at, mask_arguments, refused
 from attn_guard.probe.empty_rows import EmptyRows, empty_rows
 from attn_guard.probe.joins import join_at, wrong_joins
 from attn_guard.probe.mutations import Mutation, mutations
@@ -26,6 +27,13 @@ class Handed:
     """The mask arguments of a module, handed over in several ways."""
 
     xray: XRay
+
+    @cached_property
+    def arguments(self) -> dict[str, MaskMeaning | None]:
+        """The arguments that are masks, but for those that this call does not look at, and what True means in them
+        where that is promised."""
+        known = mask_arguments(self.xray).items()
+        return {name: meaning for name, meaning in known if meaning is not None or is_looked_at(self.xray, name)}
 
     @cached_property
     def over(self) -> tuple[Delivery, ...]:

@@ -407,3 +407,19 @@ def test_which_input_a_mask_of_an_encoder_decoder_speaks_of() -> None:
 def test_a_mask_of_features_says_nothing_of_the_ids_of_a_decoder() -> None:
     inputs = {"input_features": torch.randn(2, 24, 9), "decoder_input_ids": torch.arange(10).view(2, 5)}
     assert spoken_of(seeded(Captioner), inputs, "attention_mask") == []
+
+
+class Passed(Parts):
+    """``other_mask`` is a parameter that nothing looks at."""
+
+    def forward(self, x: Tensor, mask: Any = None, other_mask: Any = None) -> Tensor:
+        q, k, v = self.heads(x)
+        scores = self.scores(q, k)
+        scores = scores if mask is None else scores.masked_fill(~mask[:, None, None], LOW)
+        return self.merge(scores.softmax(-1) @ v)
+
+
+def test_masks_that_a_call_does_not_look_at_are_not_handed_over() -> None:
+    xray = seen(seeded(Passed))
+    assert list(xray.handed.arguments) == ["mask"]
+    assert [delivery.name for delivery in xray.handed.over] == ["mask"]
