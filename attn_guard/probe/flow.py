@@ -128,7 +128,8 @@ class Flow:
 
     def between(self, source: int, target: int) -> list[Op]:
         """The operations on any way from a value to a value computed from it, in order."""
-        behind = self.tape.descendants([source]) & self.tape.ancestors(target)
+        after = self.tape.descendants([source])
+        behind = self.tape.ancestors(target, within=after) if target in after else set[int]()
         return [op for op in self.tape.ops if not behind.isdisjoint(op.outputs) and not behind.isdisjoint(op.inputs)]
 
     def chain(self, source: int, target: int) -> list[Op]:

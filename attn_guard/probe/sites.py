@@ -272,7 +272,7 @@ def _context(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> tuple[Op
 
 def _follows(flow: Flow, first: Softmax, second: Softmax) -> bool:
     """Whether a softmax runs over the weights of another, with nothing but moves, masks and factors between."""
-    if first.op.output not in flow.tape.ancestors(second.op.inputs[0]):
+    if second.op.inputs[0] not in flow.tape.descendants([first.op.output]):
         return False
     between = flow.between(first.op.output, second.op.inputs[0])
     return all(op.name in LAYOUT | PRODUCT | SUM | SELECTION | DROPOUT for op in between)

@@ -124,12 +124,14 @@ class Tape:
                     self._consumers.setdefault(read, []).append(op.index)
         return (self.ops[index] for index in dict.fromkeys(self._consumers.get(value, ())))
 
-    def ancestors(self, value: int) -> set[int]:
-        """Every value that ``value`` was computed from, itself included."""
+    def ancestors(self, value: int, within: Collection[int] | None = None) -> set[int]:
+        """Every value that ``value`` was computed from, itself included; ``within`` a set, those reached inside it."""
         found, pending = {value}, [value]
         while pending:
             maker = self.maker(pending.pop())
             fresh = [read for read in maker.inputs if read not in found] if maker is not None else []
+            if within is not None:
+                fresh = [read for read in fresh if read in within]
             found.update(fresh)
             pending.extend(fresh)
         return found
