@@ -104,8 +104,9 @@ def holds_attention(module: nn.Module, call: Call) -> bool:
     """Whether a run has a product of two values of content, or weights: a projection or a bias for attention has
     neither."""
     args, kwargs = copied((call.args, call.kwargs))
+    fresh = replace(call, args=args, kwargs=kwargs)
     with preserved(module, 0):
-        flow = Flow.of(record(module, args, kwargs, call.names(module)))
+        flow = Flow.of(record(module, args, kwargs, fresh.names(module)))
     return any(
         op.name in _WEIGHTS or (op.name in _MEETINGS and len(flow.content.intersection(op.inputs)) > 1)
         for op in flow.tape.ops
