@@ -30,10 +30,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -60,3 +61,14 @@ def probe(xray: XRay) -> Iterator[Finding]:
             expected="0 and -inf, or a boolean mask",
             found="0 and 1, added",
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Fills where the mask is 0. Unsafe: the mask may hold other numbers."""
+    if blamed.sides is None or blamed.sides[1] != "+" or not blamed.imports("torch"):
+        return None
+    scores, _, added = blamed.sides
+    mask = blamed.at(added).receiver or added
+    fill = f"torch.finfo({scores.text}.dtype).min"
+    filled = f"{scores.text}.masked_fill({mask.text} == 0, {fill})"
+    return unsafe(blamed.replacing(blamed.whole, filled)) if scores.is_name else None

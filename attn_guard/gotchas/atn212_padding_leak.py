@@ -33,10 +33,11 @@ from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import StepKind
 from attn_guard.findings import Location, Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -77,3 +78,12 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 expected="no change",
                 found="a change at real tokens, with padding on the right, on the left and inside",
             )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Hands the mask on under its own name to a layer that knows it. Unsafe: True may mean the opposite to its
+    caller."""
+    mask = blamed.related
+    name = mask.text if mask else ""
+    is_known = name in ("key_padding_mask", "src_key_padding_mask") and blamed.is_layer
+    return unsafe(blamed.with_argument(99, name, name)) if is_known else None

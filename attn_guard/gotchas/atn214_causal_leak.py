@@ -33,10 +33,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -79,3 +80,9 @@ def probe(xray: XRay) -> Iterator[Finding]:
         found=leak.extent,
         leak_map=leak.map,
     )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Unsafe: the queries may be later than the keys, as with a cache."""
+    is_fused = blamed.called == "scaled_dot_product_attention"
+    return unsafe(blamed.with_argument(5, "is_causal", "True")) if is_fused else None

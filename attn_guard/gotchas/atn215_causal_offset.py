@@ -35,7 +35,8 @@ from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -81,3 +82,10 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 found="one less",
                 leak_map=order.map,
             )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The diagonal of the triangle itself: 0 keeps the past with ``tril``, 1 hides the future with ``triu``."""
+    diagonals = {"tril": "0", "tril_": "0", "triu": "1", "triu_": "1"}
+    diagonal = diagonals.get(blamed.called)
+    return blamed.with_argument(1, "diagonal", diagonal) if diagonal else None

@@ -33,10 +33,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -80,3 +81,16 @@ def probe(xray: XRay) -> Iterator[Finding]:
             found="1",
             leak_map=decoded.misaligned.map,
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """A triangle from the bottom right. Unsafe: a mask that is written out may turn a fused kernel off."""
+    query, key = blamed.argument(0, "query"), blamed.argument(1, "key")
+    if blamed.called != "scaled_dot_product_attention" or blamed.argument(3, "attn_mask"):
+        return None
+    if not (query and key and query.is_name and key.is_name):
+        return None
+    rows, columns = f"{query.text}.size(-2)", f"{key.text}.size(-2)"
+    ones = f"torch.ones({rows}, {columns}, dtype=torch.bool, device={query.text}.device)"
+    mask = blamed.with_argument(3, "attn_mask", f"{ones}.tril({columns} - {rows})")
+    return unsafe(blamed.all(blamed.without_argument("is_causal"), mask))

@@ -35,7 +35,8 @@ from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
 
 GOTCHA = Gotcha(
@@ -51,3 +52,8 @@ def lint(function: Function) -> Iterator[Finding]:
     for mask in function.plain_masks:
         fix = f'keep it as a buffer: self.register_buffer("{mask.text}", ..., persistent=False)'
         yield GOTCHA.at(mask.location, help=fix)
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """A buffer that is not saved, so that checkpoints stay as they are."""
+    return blamed.registered()

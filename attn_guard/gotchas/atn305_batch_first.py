@@ -35,10 +35,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -108,3 +109,9 @@ def _refused_mask(xray: XRay) -> Iterator[Finding]:
             expected=f"{refused['time']} positions in {refused['batch']} samples",
             found=f"{refused['batch']} positions in {refused['time']} samples",
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Says so where the layer is made. Unsafe: the layer may be called elsewhere with time first."""
+    made = blamed.made
+    return unsafe(made.with_argument(99, "batch_first", "True")) if made and "batch" not in made.text else None

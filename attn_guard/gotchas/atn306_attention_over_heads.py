@@ -30,10 +30,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Size
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -61,3 +62,12 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 expected="keys of several positions for each query",
                 found=f"{site.sizes[Size.KEYS]} keys, all of the query's own position",
             )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Swaps heads and time on the way in and out. Unsafe: the axes are taken to be (batch, time, heads, head_dim)."""
+    operands = [blamed.argument(index, name) for index, name in enumerate(("query", "key", "value"))]
+    if blamed.called != "scaled_dot_product_attention" or not all(part and part.is_name for part in operands):
+        return None
+    swapped = [blamed.replacing(part, f"{part.text}.transpose(1, 2)") for part in operands if part]
+    return unsafe(blamed.all(*swapped, blamed.followed_by(".transpose(1, 2)")))

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 _TIGHT = (cst.Attribute, cst.Subscript, cst.UnaryOperation)  # what binds closer than a product
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 _PRODUCTS = ("matmul", "bmm")
+_SIGNS: dict[type, str] = {cst.Multiply: "*", cst.Divide: "/", cst.Add: "+", cst.BitAnd: "&", cst.BitOr: "|"}
 _NO_SPACE = cst.SimpleWhitespace("")
 _MODULES = ("F", "nn", "torch")  # also where a star import brings them
 
 
 def with_fix(finding: Finding, make: MakeFix | None, source: Source) -> Finding:
     """A finding with the fix that its gotcha has for it."""
-    blamed = _blamed(finding, source) if make else None
+    blamed = _blamed(finding, source, finding.location) if make else None
     if make is None or blamed is None:
         return finding
     fix = make(blamed)
     return replace(finding, fix=fix) if fix and fix.edits else finding
 
 
-def _blamed(finding: Finding, source: Source) -> Blamed | None:
-    place = finding.location
+def _blamed(finding: Finding, source: Source, place: Location) -> Blamed | None:
     for region in source.regions:
         if region.is_parsed and region.line <= place.line <= region.line + region.text.count("\n"):
             node = region.expression_at(place)
@@ -83,6 +83,35 @@ class Blamed:
     # what it is
 
     @property
+    def related(self) -> Blamed | None:
+        """The second place of the finding."""
+        places = [place for place, _ in self.finding.related]
+        return _blamed(self.finding, self.source, places[0]) if places else None
+
+    @property
+    def text(self) -> str:
+        return self.source.between(self.region.location(self.node))
+
+    def imports(self, name: str) -> bool:
+        """Whether the file imports something under its own name, so that it may be written."""
+        return self.source.imports.get(name) == name
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is a call of an attribute of the module, such as ``self.softmax(scores)``."""
+        return isinstance(self.node, cst.Call) and _attribute_of_self(self.node.func) != ""
+
+    @property
+    def made(self) -> Blamed | None:
+        """Where the constructor of the class makes the layer that is called."""
+        name = _attribute_of_self(self.node.func) if isinstance(self.node, cst.Call) else ""
+        constructor = self.region.owner.methods.get("__init__") if self.region.owner and name else None
+        if constructor is None or constructor.tree is None:
+            return None
+        values = list(_assigned(constructor.tree, name))
+        return Blamed(self.finding, self.source, constructor, values[0]) if len(values) == 1 else None
+
+    @property
     def called(self) -> str:
         """Name of the function or method, if it is a call; else ""."""
         func = self.node.func if isinstance(self.node, cst.Call) else None
@@ -119,18 +148,40 @@ class Blamed:
         return by_name or (plain[index] if index < len(plain) else None)
 
     def _is_of_module(self, func: cst.Attribute) -> bool:
-        """``torch.softmax`` and not ``scores.softmax``."""
+        """``torch.softmax`` or ``self.softmax``, and not ``scores.softmax``."""
+        if _attribute_of_self(func):
+            return True
         root: cst.BaseExpression = func.value
         while isinstance(root, cst.Attribute):
             root = root.value
         return isinstance(root, cst.Name) and (root.value in self.source.imports or root.value in _MODULES)
 
     @property
+    def whole(self) -> Part | None:
+        return self._part(self.node)
+
+    @property
+    def count(self) -> int:
+        """The number of arguments that are written in the call."""
+        return len(self.node.args) if isinstance(self.node, cst.Call) else 0
+
+    @property
+    def receiver(self) -> Part | None:
+        """What a method is called on."""
+        func = self.node.func if isinstance(self.node, cst.Call) else None
+        is_method = isinstance(func, cst.Attribute) and not self._is_of_module(func)
+        return self._part(func.value) if is_method and isinstance(func, cst.Attribute) else None
+
+    def at(self, part: Part) -> Blamed:
+        """A part of it, to be looked at in the same way."""
+        return replace(self, node=part.node)
+
+    @property
     def sides(self) -> tuple[Part, str, Part] | None:
-        """Left side, operator and right side of ``a / b`` or ``a * b``."""
+        """Left side, operator and right side of ``a / b``, or another operation of two."""
         if not isinstance(self.node, cst.BinaryOperation):
             return None
-        sign = {cst.Multiply: "*", cst.Divide: "/"}.get(type(self.node.operator))
+        sign = _SIGNS.get(type(self.node.operator))
         left, right = self._part(self.node.left), self._part(self.node.right)
         return (left, sign, right) if left and sign and right else None
 
@@ -181,6 +232,51 @@ class Blamed:
         closing = replace(place, line=place.end_line, column=place.end_column - 1)
         return Fix((Edit(_start(closing), f"{name}={text}"),)) if self.source.between(closing) == ")" else None
 
+    def without_argument(self, name: str) -> Fix | None:
+        """The call without an argument that is given by name behind another one."""
+        call = self.node
+        names = [arg.keyword.value if arg.keyword else "" for arg in call.args] if isinstance(call, cst.Call) else []
+        if not isinstance(call, cst.Call) or name not in names[1:]:
+            return None
+        index = names.index(name)
+        before, gone = call.args[index - 1], call.args[index]
+        if not (self._holds(before) and self._holds(gone)):
+            return None
+        start, end = self._end(before), self._end(gone)
+        return Fix((Edit(replace(start, end_line=end.line, end_column=end.column), ""),))
+
+    def with_operator(self, sign: str) -> Fix | None:
+        """Another operator between the two sides, with a space on each side of it."""
+        if not isinstance(self.node, cst.BinaryOperation) or self.sides is None:
+            return None
+        start, place = self._end(self.node.left), self._start(self.node.right)
+        if (
+            self.source.between(replace(start, end_line=place.line, end_column=place.column)).strip()
+            not in _SIGNS.values()
+        ):
+            return None
+        return Fix((Edit(replace(start, end_line=place.line, end_column=place.column), f" {sign} "),))
+
+    def registered(self) -> Fix | None:
+        """``self.register_buffer("name", value, persistent=False)`` in the place of ``self.name = value``.
+
+        Where the name is set in one place only, behind the constructor of the module, which has to come first.
+        """
+        node, owner = self._assignment, self.region.owner
+        name = _attribute_of_self(self.node)
+        if node is None or len(node.targets) != 1 or owner is None or not name:
+            return None
+        set_once = len(re.findall(rf"self\.{name}\b[^=\n]*=(?!=)", owner.text)) == 1
+        start = _start(self.region.location(node))
+        before = self.region.text.split(f"self.{name}", 1)[0]
+        if not set_once or "super()" not in before or _is_bracketed(node.value):
+            return None
+        value = self.region.location(node.value)
+        head = replace(start, end_line=value.line, end_column=value.column)
+        if re.fullmatch(rf"self\.{name}\s*=\s*", self.source.between(head)) is None or not self._holds(node.value):
+            return None
+        return Fix((Edit(head, f'self.register_buffer("{name}", '), Edit(_end(value), ", persistent=False)")))
+
     def renamed(self, name: str) -> Fix | None:
         """Another function or method with the same arguments."""
         func = self.node.func if isinstance(self.node, cst.Call) else None
@@ -207,24 +303,30 @@ class Blamed:
 
     def followed_by(self, text: str) -> Fix | None:
         """A method call on the whole expression, which is a call itself."""
-        whole = isinstance(self.node, cst.Call) and not self.node.lpar and self._holds(self.node)
-        return Fix((Edit(_end(self.region.location(self.node)), text),)) if whole else None
+        if not isinstance(self.node, cst.Call) or self.node.lpar or not self._holds(self.node):
+            return None
+        return Fix((Edit(_end(self.region.location(self.node)), text),))
 
     def assigned_to(self, name: str) -> Fix | None:
         """A name for the value of a statement: of one that has none, or in the place of the one that it has."""
         above = self.region.parent(self.node)
         if isinstance(above, cst.Expr):
             start = _start(self.region.location(self.node))
-            return Fix((Edit(start, f"{name} = "),)) if self._holds(self.node) else None
+            return Fix((Edit(start, f"{name} = "),)) if self.whole else None
         if isinstance(above, cst.Assign) and len(above.targets) == 1:
             return self.replacing(self._part(above.targets[0].target), name)
         return None
 
     def assigned_value(self) -> Part | None:
         """What is put into the blamed item: ``value`` in ``item[...] = value``."""
+        return self._part(self._assignment.value) if self._assignment else None
+
+    @property
+    def _assignment(self) -> cst.Assign | None:
+        """The statement that assigns to the blamed expression."""
         above = self.region.parent(self.node)
         statement = self.region.parent(above) if isinstance(above, cst.AssignTarget) else None
-        return self._part(statement.value) if isinstance(statement, cst.Assign) else None
+        return statement if isinstance(statement, cst.Assign) else None
 
     def replacing(self, part: Part | None, text: str) -> Fix | None:
         """Another text for a part."""
@@ -254,14 +356,23 @@ class Blamed:
         )
         return self.source.between(place) == cst.Module([]).code_for_node(bare)
 
+    def _start(self, node: cst.CSTNode) -> Location:
+        place = _start(self.region.location(node))
+        opening = sum(len(cst.Module([]).code_for_node(bracket)) for bracket in getattr(node, "lpar", ()))
+        return replace(place, column=place.column - opening, end_column=place.end_column - opening)
+
     def _end(self, node: cst.CSTNode) -> Location:
         place = _end(self.region.location(node))
         closing = sum(len(cst.Module([]).code_for_node(bracket)) for bracket in getattr(node, "rpar", ()))
         return replace(place, column=place.column + closing, end_column=place.end_column + closing)
 
 
+def _is_bracketed(node: cst.BaseExpression) -> bool:
+    return bool(getattr(node, "lpar", None))
+
+
 def _bare(node: cst.BaseExpression) -> cst.BaseExpression:
-    return node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) else node
+    return node.with_changes(lpar=(), rpar=()) if _is_bracketed(node) else node
 
 
 def _start(place: Location) -> Location:
@@ -272,11 +383,17 @@ def _end(place: Location) -> Location:
     return replace(place, line=place.end_line, column=place.end_column)
 
 
+def _attribute_of_self(node: cst.CSTNode) -> str:
+    """The name in ``self.name``; "" for anything else."""
+    is_own = isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name) and node.value.value == "self"
+    return node.attr.value if is_own and isinstance(node, cst.Attribute) else ""
+
+
 def _assigned(node: cst.CSTNode, name: str) -> Iterator[cst.BaseExpression]:
-    """Every value that is assigned to a name below a node."""
+    """Every value that is assigned to a name, or to an attribute ``self.name``, below a node."""
     if isinstance(node, cst.Assign):
         targets = (target.target for target in node.targets)
-        if any(isinstance(target, cst.Name) and target.value == name for target in targets):
+        if any(name in (_attribute_of_self(target), getattr(target, "value", "")) for target in targets):
             yield node.value
     for child in node.children:
         yield from _assigned(child, name)

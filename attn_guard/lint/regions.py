@@ -105,7 +105,7 @@ class Region:
 
     def expression_at(self, place: Location) -> cst.BaseExpression | None:
         """The outermost expression that stands exactly at a place."""
-        found = None
+        found: cst.BaseExpression | None = None
         for node in self._positions:  # a node comes after its children
             if isinstance(node, cst.BaseExpression) and self.location(node) == place:
                 found = node
