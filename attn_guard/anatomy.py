@@ -88,6 +88,11 @@ class Factor:
         """1/√d_k, Vaswani et al. 2017, section 3.2.1."""
         return self.size is Size.HEAD_DIM and self.power == -0.5
 
+    @property
+    def is_a_scale(self) -> bool:
+        """Whether it may have been meant for 1/√d_k."""
+        return self.size in (Size.HEAD_DIM, Size.D_MODEL) and self.power in (-0.5, -1.0)
+
     def __str__(self) -> str:
         form = f"{self.size}**{self.power:g}" if self.size and self.power is not None else self.text
         number = f"{self.value:.4g}" if self.value is not None else ""
@@ -186,6 +191,14 @@ class Site:
         if len(steps) != 1 or self.scale is None or self.scale.power != 0.5:
             return None
         return steps[0] if steps[0].divides else None
+
+    @property
+    def late_scale(self) -> Step | None:
+        """A scale after the softmax, where none is before it."""
+        if self.before_softmax(StepKind.SCALE) or self.scale is None or not self.scale.is_one:
+            return None
+        late = (step for step in self.after_softmax(StepKind.SCALE) if step.factor and step.factor.is_a_scale)
+        return next(late, None)
 
     @property
     def scores(self) -> Step | None:

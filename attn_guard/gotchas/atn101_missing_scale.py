@@ -47,7 +47,7 @@ GOTCHA = Gotcha(
 def check(site: Site) -> Iterator[Finding]:
     if site.scores is None or site.softmax is None or site.normalised:
         return
-    if site.scale is not None and site.scale.is_one:
+    if site.scale is not None and site.scale.is_one and site.late_scale is None:
         yield GOTCHA.at(
             site.scores,
             expected=str(site.right_scale),

@@ -34,7 +34,6 @@ from attn_guard.gotchas import Gotcha
 if TYPE_CHECKING:
     from attn_guard.anatomy import Site
     from attn_guard.findings import Finding
-    from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
     code="ATN103",
@@ -44,12 +43,7 @@ GOTCHA = Gotcha(
 )
 
 
-def probe(xray: XRay) -> Iterator[Finding]:
-    for anatomy in xray.sites:
-        yield from _of(anatomy.site)
-
-
-def _of(site: Site) -> Iterator[Finding]:
+def check(site: Site) -> Iterator[Finding]:
     if site.softmax is None or site.normalised or site.scale is None:
         return
     expected, found = str(site.right_scale), str(site.scale)

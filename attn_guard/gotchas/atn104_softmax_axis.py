@@ -34,8 +34,8 @@ from attn_guard.anatomy import Axis, Stage, StepKind
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
+    from attn_guard.anatomy import Site
     from attn_guard.findings import Finding
-    from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
     code="ATN104",
@@ -46,10 +46,8 @@ GOTCHA = Gotcha(
 )
 
 
-def probe(xray: XRay) -> Iterator[Finding]:
-    for anatomy in xray.sites:
-        site = anatomy.site
-        normalised_again = site.find(StepKind.NORM, Stage.WEIGHTS)
-        if site.softmax is not None and site.softmax_over not in (None, Axis.KEYS) and not normalised_again:
-            over = "the batch" if site.softmax_over is Axis.BATCH else f"the {site.softmax_over}"
-            yield GOTCHA.at(site.softmax, f"softmax runs over {over}", expected="over the keys", found=f"over {over}")
+def check(site: Site) -> Iterator[Finding]:
+    normalised_again = site.find(StepKind.NORM, Stage.WEIGHTS)
+    if site.softmax is not None and site.softmax_over not in (None, Axis.KEYS) and not normalised_again:
+        over = "the batch" if site.softmax_over is Axis.BATCH else f"the {site.softmax_over}"
+        yield GOTCHA.at(site.softmax, f"softmax runs over {over}", expected="over the keys", found=f"over {over}")

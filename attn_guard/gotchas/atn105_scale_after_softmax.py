@@ -25,13 +25,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.anatomy import Factor, Size, StepKind
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.anatomy import Site
     from attn_guard.findings import Finding
-    from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
     code="ATN105",
@@ -42,25 +40,12 @@ GOTCHA = Gotcha(
 )
 
 
-def probe(xray: XRay) -> Iterator[Finding]:
-    for anatomy in xray.sites:
-        site = anatomy.site
-        if site.softmax is None or site.normalised or _is_scaled(site):
-            continue
-        for step in site.after_softmax(StepKind.SCALE):
-            if step.factor is not None and _is_a_scale(step.factor):
-                yield GOTCHA.at(
-                    step,
-                    expected=f"scores times {site.right_scale}",
-                    found=f"weights times {step.factor}",
-                    related=(site.softmax, "softmax over the unscaled scores"),
-                )
-                break
-
-
-def _is_scaled(site: Site) -> bool:
-    return bool(site.before_softmax(StepKind.SCALE)) or (site.scale is not None and not site.scale.is_one)
-
-
-def _is_a_scale(factor: Factor) -> bool:
-    return factor.size in (Size.HEAD_DIM, Size.D_MODEL) and factor.power in (-0.5, -1.0)
+def check(site: Site) -> Iterator[Finding]:
+    late = site.late_scale
+    if late is not None and site.softmax is not None and not site.normalised:
+        yield GOTCHA.at(
+            late,
+            expected=f"scores times {site.right_scale}",
+            found=f"weights times {late.factor}",
+            related=(site.softmax, "softmax over the unscaled scores"),
+        )

@@ -31,8 +31,8 @@ from attn_guard.anatomy import Axis
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
+    from attn_guard.anatomy import Site
     from attn_guard.findings import Finding
-    from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
     code="ATN107",
@@ -43,13 +43,11 @@ GOTCHA = Gotcha(
 )
 
 
-def probe(xray: XRay) -> Iterator[Finding]:
-    for anatomy in xray.sites:
-        site = anatomy.site
-        if site.context is not None and (site.softmax_over, site.summed_over) == (Axis.KEYS, Axis.QUERIES):
-            yield GOTCHA.at(
-                site.context,
-                expected="a sum over the keys",
-                found="a sum over the queries",
-                related=(site.softmax, "softmax over the keys") if site.softmax else None,
-            )
+def check(site: Site) -> Iterator[Finding]:
+    if site.context is not None and (site.softmax_over, site.summed_over) == (Axis.KEYS, Axis.QUERIES):
+        yield GOTCHA.at(
+            site.context,
+            expected="a sum over the keys",
+            found="a sum over the queries",
+            related=(site.softmax, "softmax over the keys") if site.softmax else None,
+        )

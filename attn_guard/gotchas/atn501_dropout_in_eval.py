@@ -34,6 +34,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -43,6 +44,11 @@ GOTCHA = Gotcha(
     fix="pass self.p if self.training else 0.0 as dropout_p, or training=self.training to F.dropout",
     explains=("ATN212",),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for fault in function.drops_in_eval:
+        yield GOTCHA.at(fault.location, f"dropout of the {fault.text} stays on in evaluation mode")
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

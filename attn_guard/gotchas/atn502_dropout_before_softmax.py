@@ -30,12 +30,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.anatomy import Stage
+from attn_guard.anatomy import Stage, StepKind
 from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
+    from attn_guard.anatomy import Site
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -45,6 +47,16 @@ GOTCHA = Gotcha(
     fix="softmax first, then dropout on the weights",
     explains=("ATN203", "ATN212", "ATN214"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    yield from function.judged(_dropped_scores)
+
+
+def _dropped_scores(site: Site) -> Iterator[Finding]:
+    for dropout in site.find(StepKind.DROPOUT, Stage.SCORES)[:1]:
+        related = (site.softmax, "softmax over what is left") if site.softmax else None
+        yield GOTCHA.at(dropout, related=related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

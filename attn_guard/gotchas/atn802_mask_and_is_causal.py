@@ -30,6 +30,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -38,6 +39,11 @@ GOTCHA = Gotcha(
     summary="attn_mask and is_causal=True are passed to one call; it depends on the kernel what happens",
     fix="join both into attn_mask, and leave is_causal out",
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for fault in function.masked_and_causal:
+        yield GOTCHA.at(fault.location)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import attended_axes, layout, mask_use, masks, names, positions
+from attn_guard.lint import attended_axes, grid, layout, mask_use, masks, names, positions
 from attn_guard.lint.place import Place
 from attn_guard.lint.record import Event, Operands, Trouble, mask_stage, projection_of
 from attn_guard.lint.values import (
     UNKNOWN,
+    Atom,
+    Axes,
     Draft,
     Filled,
     Flag,
@@ -27,6 +29,7 @@ from attn_guard.lint.values import (
 )
 
 MASKABLE = (Role.SCORES, Role.WEIGHTS)
+AFTER_SOFTMAX = (Role.WEIGHTS, Role.CONTEXT)  # no factor there changes how the scores are scaled
 
 
 def as_tensor(value: Value) -> Tensor | None:
@@ -46,13 +49,13 @@ def as_mask(value: Value) -> Mask | None:
     return None
 
 
-def multiply(place: Place, left: Value, right: Value) -> Value:
+def multiply(place: Place, left: Value, right: Value, *, divides: bool = False) -> Value:
     if isinstance(left, Scalar) and isinstance(right, Scalar):
         return left.times(right)
     if isinstance(right, Tensor) and not (isinstance(left, Tensor) and left.role is not Role.PARAMETER):
         left, right = right, left
     if isinstance(left, Tensor):
-        return _scale(place, left, right)
+        return _scale(place, left, right, divides)
     for mask, factor in ((left, right), (right, left)):
         if isinstance(factor, Scalar) and (found := as_mask(mask)):
             return _scaled_mask(found, factor)
@@ -66,17 +69,24 @@ def multiply(place: Place, left: Value, right: Value) -> Value:
     return UNKNOWN
 
 
-def _scale(place: Place, tensor: Tensor, factor: Value) -> Tensor:
+def _scale(place: Place, tensor: Tensor, factor: Value, divides: bool) -> Tensor:
     if isinstance(factor, Scalar):
-        return tensor.after(place.draft(StepKind.SCALE, stage=_STAGES.get(tensor.role), factor=factor))
+        stage = _STAGES.get(tensor.role)
+        step = place.draft(StepKind.SCALE, stage=stage, factor=factor, divides=divides)
+        if tensor.role is Role.CONTEXT:
+            place.record.add(tensor, step)
+        return tensor.after(step)
     if isinstance(factor, Tensor) and factor.role is Role.PARAMETER:
         return tensor.after(place.draft(StepKind.SCALE, stage=_STAGES.get(tensor.role)), bounded=True)
+    if isinstance(factor, Unknown) and names.is_rotation(factor.name):
+        return tensor  # half of a rotation, which changes no length
     mask = as_mask(factor)
     if mask and tensor.role in MASKABLE:
         return tensor.after(place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=0.0, text=mask.name))
     hidden = tensor.role is Role.SCORES
     step = place.draft(StepKind.SCALE, stage=_STAGES.get(tensor.role))
-    return tensor.after(step, traced=False, opaque=tensor.opaque or hidden)
+    traced = tensor.traced and tensor.role in AFTER_SOFTMAX
+    return tensor.after(step, traced=traced, opaque=tensor.opaque or hidden)
 
 
 _STAGES = {Role.SCORES: Stage.SCORES, Role.WEIGHTS: Stage.WEIGHTS, Role.CONTEXT: Stage.CONTEXT}
@@ -96,7 +106,7 @@ def _scaled_mask(mask: Mask, factor: Scalar) -> Mask:
 def divide(place: Place, left: Value, right: Value) -> Value:
     if isinstance(right, Scalar):
         inverse = right.to_power(-1.0)
-        return multiply(place, left, inverse) if inverse else UNKNOWN
+        return multiply(place, left, inverse, divides=True) if inverse else UNKNOWN
     if isinstance(left, Tensor) and left.role is Role.WEIGHTS:
         return left.after(place.draft(StepKind.NORM, stage=Stage.WEIGHTS))
     if isinstance(left, Tensor):
@@ -112,6 +122,8 @@ def floor_divide(place: Place, left: Value, right: Value) -> Value:
             place.record.unchecked_heads.append(Event(place.draft(StepKind.SPLIT)))
         inverse = right.to_power(-1.0)
         return left.times(inverse) if inverse else UNKNOWN
+    if isinstance(left, Unknown) and isinstance(right, Unknown | Scalar):  # only sizes are divided like this
+        return Scalar(powers=((Atom(f".shape[{id(place.node)}]"), 1.0),))
     return UNKNOWN
 
 
@@ -201,14 +213,17 @@ def matmul(place: Place, left: Value, right: Value) -> Value:
     if query.role is Role.WEIGHTS or key.role is Role.WEIGHTS:
         weights, value = (query, key) if query.role is Role.WEIGHTS else (key, query)
         axes = layout.product_axes(query, key) if weights is query else None
-        return attend(place, weights, value).shaped(axes, layout.CONTIGUOUS)
+        summed = grid.summed(weights.grid, -1 if weights is query else -2)
+        return attend(place, replace(weights, grid=summed), value, axes)
     if key.role is Role.PARAMETER or query.role is Role.PARAMETER:
         return project(place, query if key.role is Role.PARAMETER else key, None)
     if query.role is Role.ACTIVATION and key.role is Role.ACTIVATION:
         attended_axes.over_heads(
             place, query, query.axes[-2:-1] if query.axes else (), key.axes[-1:] if key.axes else ()
         )
-        return score(place, query, key).shaped(layout.product_axes(query, key), layout.CONTIGUOUS)
+        scores = score(place, query, key, layout.product_axes(query, key))
+        rank = grid.rank_shown(place.node)
+        return replace(scores, grid=scores.grid.of_rank(rank)) if scores.grid and rank else scores
     return UNKNOWN
 
 
@@ -220,8 +235,8 @@ def project(place: Place, value: Tensor | None, width: Scalar | None) -> Tensor:
     return replace(plain, timed=value.timed, ran=value.ran) if value else plain
 
 
-def score(place: Place, query: Tensor, key: Tensor) -> Tensor:
-    """Scores of a query and a key, with what both went through."""
+def score(place: Place, query: Tensor, key: Tensor, axes: Axes | None = None) -> Tensor:
+    """Scores of a query and a key, with what both went through; ``axes`` are the sizes of the product."""
     step = place.draft(StepKind.SCORES, stage=Stage.SCORES)
     core = replace(step, text=query.name)
     place.record.operands.append(Operands(core, projection_of(query), projection_of(key)))
@@ -232,9 +247,13 @@ def score(place: Place, query: Tensor, key: Tensor) -> Tensor:
         traced=query.traced and key.traced and _is_projected(query) == _is_projected(key),
         opaque=query.opaque or key.opaque,
         bounded=query.bounded or key.bounded,
+        axes=axes,
+        last=axes[-1] if axes else None,
+        order=layout.CONTIGUOUS,
         core=core,
-        width=query.last,
+        width=query.last or key.last or layout.width(query),
         grown=key.grown,
+        grid=grid.of_product(query, key, axes),
     )
 
 
@@ -247,8 +266,8 @@ def _staged(steps: tuple[Draft, ...], stage: Stage) -> tuple[Draft, ...]:
     return tuple(replace(step, stage=stage) for step in steps)
 
 
-def attend(place: Place, weights: Tensor, value: Tensor | None) -> Tensor:
-    """The context: weights applied to values."""
+def attend(place: Place, weights: Tensor, value: Tensor | None, axes: Axes | None = None) -> Tensor:
+    """The context: weights applied to values; ``axes`` are the sizes of the product."""
     step = place.draft(StepKind.CONTEXT, stage=Stage.CONTEXT)
     flow = weights.after(*_value_steps(value), step)
     for operands in reversed(place.record.operands):
@@ -256,7 +275,8 @@ def attend(place: Place, weights: Tensor, value: Tensor | None) -> Tensor:
             operands.value = projection_of(value)
             operands.is_value_bare = value is not None and bool(value.name) and not operands.value
             break
-    context = replace(flow, role=Role.CONTEXT, axes=None, last=value.last if value else None)
+    last = axes[-1] if axes else value.last if value else None
+    context = replace(flow, role=Role.CONTEXT, axes=axes, last=last, order=layout.CONTIGUOUS)
     place.record.see(context, place.region)
     return context
 

@@ -11,6 +11,7 @@ from attn_guard.anatomy import StepKind
 from attn_guard.lint import arithmetic, expressions, ops
 from attn_guard.lint.layers import call_layer, make_layer
 from attn_guard.lint.place import Call
+from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import (
     UNKNOWN,
     Bound,
@@ -21,6 +22,7 @@ from attn_guard.lint.values import (
     Layer,
     Mask,
     Role,
+    Scalar,
     Sequence,
     Shape,
     Tensor,
@@ -59,7 +61,7 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
         return result
     if isinstance(node.func, cst.Name):
         return _builtin(frame, node.func.value, call)
-    return opaque(call)
+    return _unknown_method(node, call)
 
 
 def _is_super(node: cst.BaseExpression) -> bool:
@@ -108,13 +110,29 @@ def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
     return result
 
 
+def _unknown_method(node: cst.Call, call: Call) -> Value:
+    """A method of something that is not known: a cache gives keys and values back, a look-up may give its default."""
+    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
+    given = [value for value in call.args if isinstance(value, Tensor)]
+    if name == "update" and len(given) >= 2 and all(value.role is Role.ACTIVATION for value in given):
+        return Sequence(tuple(value.shaped(None, None) for value in given[:2]))
+    return _looked_up(name, call)
+
+
+def _looked_up(name: str, call: Call) -> Value:
+    default = call.args[-1] if len(call.args) >= 2 else None
+    return default if name.startswith("get") and isinstance(default, Closure) else opaque(call)
+
+
 def _dotted(function: Dotted, call: Call) -> Value:
     module, _, name = function.path.rpartition(".")
     if module.split(".")[0] in _FAMILIES:
         if module == "torch.nn" and name == "Parameter":
             return Tensor(Role.PARAMETER)
         if module.startswith("torch.nn.modules") or module == "torch.nn":
-            return replace(make_layer(name, call.args, dict(call.kwargs)), plain=not call.spread)
+            return replace(make_layer(name, call), plain=not call.spread)
+        if name == "sdp_kernel":
+            call.place.record.note(Trouble.DEPRECATED_CONTEXT, Event(call.place.draft(StepKind.CONTEXT)))
         op = ops.FUNCTIONS.get(name)
         return op(call) if op else opaque(call)
     if name == "generate_square_subsequent_mask":
@@ -122,8 +140,8 @@ def _dotted(function: Dotted, call: Call) -> Value:
     if function.path in ("copy.copy", "copy.deepcopy"):
         return call.arg(0, "x")
     if name[:1].isupper():
-        return make_layer(name, call.args, dict(call.kwargs))
-    return opaque(call)
+        return make_layer(name, call)
+    return _looked_up(name, call)
 
 
 def _builtin(frame: Frame, name: str, call: Call) -> Value:
@@ -140,7 +158,8 @@ def _builtin(frame: Frame, name: str, call: Call) -> Value:
     if name in ("list", "tuple") and call.args:
         return call.args[0]
     if name == "getattr" and len(call.args) >= 2 and isinstance(call.args[1], Text):
-        return expressions.named(call.args[1].text) if len(call.args) == 2 else UNKNOWN
+        known = expressions.named(call.args[1].text)
+        return known if len(call.args) == 2 or isinstance(known, Scalar) else UNKNOWN
     if name in ("enumerate", "zip"):
         return _paired(name, call)
     return opaque(call)
@@ -159,5 +178,5 @@ def opaque(call: Call) -> Value:
     """A call that is not understood: scores that go in come out as scores, but nothing is sure about them any more."""
     for value in (*call.args, *call.kwargs.values()):
         if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
-            return replace(value, traced=False, opaque=True, axes=None, last=None, order=None)
+            return replace(value, traced=False, opaque=True, axes=None, last=None, order=None, grid=None)
     return UNKNOWN

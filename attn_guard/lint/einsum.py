@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
-from attn_guard.lint import arithmetic, attended_axes, layout, masks
+from attn_guard.lint import arithmetic, attended_axes, grid, layout, masks
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.einsum_letters import letters, lost_letters
 from attn_guard.lint.moved_axes import joined_axis
@@ -45,14 +45,16 @@ def _product(call: Call, left: Tensor, right: Tensor, letters: list[list[str]]) 
     summed = set(letters[0]) & set(letters[1]) - set(letters[2])
     if not summed:
         return UNKNOWN
-    for weights, value in ((left, right), (right, left)):
+    for weights, value, own in ((left, right, letters[0]), (right, left, letters[1])):
         if weights.role is Role.WEIGHTS:
-            return arithmetic.attend(call.place, weights, value).shaped(axes, None)
+            weights = replace(weights, grid=grid.summed_letters(weights.grid, own, summed))
+            return replace(arithmetic.attend(call.place, weights, value, axes), order=None)
     if Role.PARAMETER in (left.role, right.role):
         return arithmetic.project(call.place, None, None).shaped(axes, None)
     if left.role is Role.ACTIVATION and right.role is Role.ACTIVATION:
         attended_axes.over_heads(call.place, left, (axes or ())[-2:-1], (axes or ())[-1:])
-        return arithmetic.score(call.place, left, right).shaped(axes, None)
+        scores = arithmetic.score(call.place, left, right, axes)
+        return replace(scores, order=None, grid=grid.of_letters(left, right, letters))
     return UNKNOWN
 
 

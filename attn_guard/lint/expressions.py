@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from attn_guard.lint import arithmetic, calls, layout, masks, names, ops, positions, reshaping
+from attn_guard.lint import arithmetic, calls, layout, masks, modes, names, ops, positions, reshaping
 from attn_guard.lint.indexing import parts_of
 from attn_guard.lint.layers import item_of
 from attn_guard.lint.place import Call, Place, integer
@@ -27,6 +27,7 @@ from attn_guard.lint.values import (
     Meaning,
     Nothing,
     Positions,
+    Role,
     Scalar,
     Sequence,
     Shape,
@@ -132,6 +133,8 @@ def _unary(frame: Frame, node: cst.UnaryOperation) -> Value:
             return value.times(Scalar(-1.0))
         if isinstance(value, Unknown) and value.default is not None:
             return replace(value, default=-value.default)
+        if isinstance(value, Tensor) and value.role is Role.ACTIVATION:
+            return value
         return Filled(-value.number) if isinstance(value, Filled) else UNKNOWN
     return arithmetic.invert(value) if isinstance(node.operator, cst.BitInvert) else UNKNOWN
 
@@ -169,13 +172,25 @@ def _boolean(frame: Frame, node: cst.BooleanOperation) -> Value:
 
 
 def _attribute(frame: Frame, node: cst.Attribute) -> Value:
-    return attribute(frame, evaluate(frame, node.value), node.attr.value)
+    value = attribute(frame, evaluate(frame, node.value), node.attr.value)
+    return modes.held(node.attr.value, value) if _belongs_to_the_module(frame, node.value) else value
+
+
+def _belongs_to_the_module(frame: Frame, node: cst.BaseExpression) -> bool:
+    """Whether an attribute is one of something that the module holds, as in ``self.config.dropout``."""
+    if not isinstance(node, cst.Attribute):
+        return False
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return isinstance(node, cst.Name) and isinstance(frame.lookup(node.value), Instance)
 
 
 def attribute(frame: Frame, owner: Value, name: str) -> Value:
     """``owner.name``."""
     if isinstance(owner, Instance):
         return frame.walk.attribute(owner, name)
+    if isinstance(owner, Layer) and name == "p" and "Dropout" in owner.kind:
+        return modes.rate_of(owner)
     if isinstance(owner, Dotted):
         return dotted_value(f"{owner.path}.{name}")
     if name == "shape":
@@ -213,7 +228,10 @@ def _subscript(frame: Frame, node: cst.Subscript) -> Value:
     if isinstance(owner, Mask):
         return masks.sliced(owner, node.slice, [_upper_bound(frame, element.slice) for element in node.slice])
     if len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
-        return item(owner, evaluate(frame, node.slice[0].slice.value))
+        index = evaluate(frame, node.slice[0].slice.value)
+        if integer(index) == 0 and isinstance(owner, Sequence) and isinstance(node.value, cst.Call):
+            modes.note_left_behind(owner, frame.walk.record)
+        return item(owner, index)
     if isinstance(owner, Shape | Sequence) and len(node.slice) == 1:
         return _slice(owner, frame, node.slice[0].slice)
     if isinstance(owner, Tensor):
@@ -241,7 +259,7 @@ def item(owner: Value, index: Value) -> Value:
             return owner.items[0] if owner.items and owner.endless else UNKNOWN
         return owner.items[at] if -len(owner.items) <= at < len(owner.items) else UNKNOWN
     if isinstance(owner, Tensor):
-        return layout.indexed(owner) if at is not None else replace(owner, axes=None, order=None)
+        return layout.indexed(owner) if at is not None else replace(owner, axes=None, order=None, grid=None)
     if isinstance(owner, Layer):
         return item_of(owner)
     if isinstance(index, Text) and names.is_mask(index.text):

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from attn_guard.anatomy import Size
-from attn_guard.lint import arithmetic, expressions, names, ops
+from attn_guard.lint import arithmetic, expressions, modes, names, ops
 from attn_guard.lint.place import Call, Place
 from attn_guard.lint.values import (
     UNKNOWN,
     Atom,
+    AttentionMap,
     Draft,
     Filled,
     Instance,
@@ -43,6 +44,7 @@ class Frame:
     scope: Mapping[str, Value] = field(default_factory=dict)
     returned: list[Value] = field(default_factory=list)
     ended: bool = False
+    mode_tests: int = 0  # tests of training mode that returned early
     masked: dict[str, tuple[Draft, Draft | None]] = field(default_factory=dict)
 
     def place(self, node: cst.CSTNode) -> Place:
@@ -62,7 +64,9 @@ class Frame:
         elif isinstance(target, cst.Attribute):
             owner = expressions.evaluate(self, target.value)
             if isinstance(owner, Instance):
-                owner.attributes[target.attr.value] = value
+                owner.attributes[target.attr.value] = (
+                    _called(target.attr.value, value) if isinstance(value, Scalar) else value
+                )
         elif isinstance(target, cst.Subscript):
             self._assign_item(target, value)
 
@@ -83,6 +87,8 @@ class Frame:
             if isinstance(element, cst.StarredElement):
                 self.assign(element.value, Sequence((UNKNOWN,), endless=True))
             else:
+                if isinstance(part, AttentionMap):
+                    modes.note_unread(part, element.value, self.region, self.walk.record)
                 self.assign(element.value, _named_part(element.value, part))
 
     def learn_axes(self, node: cst.BaseExpression, target: cst.BaseExpression) -> None:
@@ -173,7 +179,9 @@ def _called(name: str, value: Value) -> Value:
         atom, power = value.powers[0]
         if ".shape[" in atom.name and power == 1.0 and value.number == 1.0:
             size = names.size_called(name) if len(name) > 1 else None  # H in a shape is as often a height
+            if size is None and atom.name.endswith("[-1]"):
+                return value  # known best by whose last axis it is
             return Scalar(powers=((Atom(name, size, atom.axis), 1.0),))
-    if isinstance(value, Tensor) and not value.name:
+    if isinstance(value, Tensor) and (not value.name or names.is_query_or_key(name)):
         return replace(value, name=name)
     return value

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
@@ -17,9 +17,12 @@ from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.paths import first_mask, masked_beside
 from attn_guard.lint.record import Event, Record, SiteDraft, Trouble, softmax_of
 from attn_guard.lint.regions import Class, Region
-from attn_guard.lint.sites import exactly, make_site
+from attn_guard.lint.sites import exactly, make_site, roughly
 from attn_guard.lint.unread import is_unread
 from attn_guard.lint.values import Instance
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,13 @@ class Function:
     def own_sites(self) -> tuple[Site, ...]:
         """Those that stand in its own body."""
         return tuple(make_site(draft, (), exactly) for draft in self.reached if draft.region is self.region)
+
+    def judged(self, check: Callable[[Site], Iterable[Finding]]) -> Iterator[Finding]:
+        """What ``check`` says of the sites in its own body."""
+        for draft in self.reached:
+            # only a site with a finding is worth the positions of its steps
+            if draft.region is self.region and any(True for _ in check(make_site(draft, (), roughly))):
+                yield from check(make_site(draft, (), exactly))
 
     @property
     def location(self) -> Location:
@@ -261,6 +271,26 @@ class Function:
     def _inputs(self) -> tuple[str, ...]:
         """Names of its arguments without the module itself."""
         return self.parameters[1:] if self.region.owner else self.parameters
+
+    @property
+    def drops_in_eval(self) -> Iterator[Fault]:
+        """Dropout that knows of no mode, on what is named by the text of the fault."""
+        return self._noted(Trouble.DROPS_IN_EVAL)
+
+    @property
+    def masked_and_causal(self) -> Iterator[Fault]:
+        """Calls of the fused attention that are given a mask and ``is_causal=True``."""
+        return self._noted(Trouble.MASK_AND_IS_CAUSAL)
+
+    @property
+    def deprecated_contexts(self) -> Iterator[Fault]:
+        """Uses of ``torch.backends.cuda.sdp_kernel``."""
+        return self._noted(Trouble.DEPRECATED_CONTEXT)
+
+    @property
+    def unread_maps(self) -> Iterator[Fault]:
+        """Calls of ``nn.MultiheadAttention`` that make weights which nobody reads."""
+        return self._noted(Trouble.UNREAD_MAP)
 
     @property
     def stray_masks(self) -> Iterator[Fault]:

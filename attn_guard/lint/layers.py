@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import arithmetic, ops
+from attn_guard.lint import arithmetic, modes, ops
 from attn_guard.lint.arithmetic import as_tensor
 from attn_guard.lint.place import Call
 from attn_guard.lint.sdpa import multihead_attention, transformer_layer
@@ -35,9 +35,10 @@ def call_layer(layer: Layer, call: Call) -> Value:
         tensor = as_tensor(value)
         return tensor.after(call.place.draft(StepKind.NORM), bounded=True) if tensor else UNKNOWN
     if "Softmax" in kind and "Log" not in kind:
-        return ops.softmax(call)
+        return ops.softmax(replace(call, args=(value, *_softmax_axis(layer)), kwargs={}))
     if "Dropout" in kind or "DropPath" in kind:
-        return ops.dropout(replace(call, args=(value,)))
+        modes.note_new_layer(layer, call, value)
+        return ops.dropped(call, value)
     if kind in ("Conv1d", "Conv2d", "Conv3d"):
         return _convolved(value, layer)
     if kind == "Identity":
@@ -55,11 +56,19 @@ def _convolved(value: Value, layer: Layer) -> Tensor:
     return Tensor(axes=(batch or Scalar(powers=((Atom("batch"), 1.0),)), _width(layer), *places))
 
 
+def _softmax_axis(layer: Layer) -> tuple[Value, ...]:
+    """What ``nn.Softmax`` was given as `dim`; nothing is known of layers that are only called like it."""
+    if layer.kind != "Softmax":
+        return (UNKNOWN,)
+    given = layer.kwargs.get("dim", layer.args[0] if layer.args else None)
+    return () if given is None else (given,)
+
+
 def _opaque(call: Call) -> Value:
     """A layer that is not understood: scores stay scores, but nothing is sure about them any more."""
     for value in (*call.args, *call.kwargs.values()):
         if isinstance(value, Tensor) and value.role in (Role.SCORES, Role.WEIGHTS):
-            return replace(value, traced=False, opaque=True, axes=None, order=None)
+            return replace(value, traced=False, opaque=True, axes=None, order=None, grid=None)
     return Tensor()
 
 
@@ -78,9 +87,10 @@ def item_of(layer: Layer) -> Value:
     return layer.children[0] if layer.kind in _CONTAINERS and layer.children else UNKNOWN
 
 
-def make_layer(kind: str, args: tuple[Value, ...], kwargs: dict[str, Value]) -> Layer:
+def make_layer(kind: str, call: Call) -> Layer:
+    args = call.args
     children: tuple[Value, ...] = ()
     if kind in _CONTAINERS:
         items = args[0].items if len(args) == 1 and isinstance(args[0], Sequence) else args
         children = tuple(items)
-    return Layer(kind, args, kwargs, children)
+    return Layer(kind, args, call.kwargs, children, home=call.place.region)

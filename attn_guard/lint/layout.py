@@ -10,8 +10,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from attn_guard.anatomy import Size
+from attn_guard.lint import names
 from attn_guard.lint.moved_axes import REST, joined_axis, plain, product, quotient
-from attn_guard.lint.values import Axes, Scalar, Tensor
+from attn_guard.lint.values import Atom, Axes, Scalar, Tensor
 
 CONTIGUOUS: tuple[int, ...] = ()
 
@@ -69,6 +70,20 @@ def _with_parts(source: Axes, target: Axes) -> Iterator[Scalar | None]:
         ends = [end for end in range(at + 2, len(source) + 1) if axis is not None and product(source[at:end]) == axis]
         yield joined_axis(source[at : ends[0]]) if ends else axis
         at = ends[0] if ends else (at + 1 if at < len(source) and source[at] == axis else len(source))
+
+
+def width(tensor: Tensor) -> Scalar:
+    """The size of the last axis, a size of its own where nothing is known of it.
+
+    Queries, keys and values are taken to be equally wide. Where they are arguments, they are split into heads
+    already, as far as anybody can see from here.
+    """
+    if tensor.last:
+        return tensor.last
+    is_operand = names.is_operand(tensor.name)
+    owner = "operand" if is_operand else tensor.name or id(tensor)
+    size = Size.HEAD_DIM if is_operand and not tensor.steps else None
+    return Scalar(powers=((Atom(f"{owner}.shape[-1]", size), 1.0),))
 
 
 def is_heads(axis: Scalar | None) -> bool:
@@ -133,8 +148,8 @@ def indexed(tensor: Tensor) -> Tensor:
         order = tensor.order
         if order:
             order = tuple(place - 1 for place in order[1:]) if order[0] == 0 else None
-        return replace(tensor, axes=tensor.axes[1:], order=order, timed=None, ran=None)
-    return replace(tensor, axes=None, order=None, timed=None, ran=None)
+        return replace(tensor, axes=tensor.axes[1:], order=order, timed=None, ran=None, grid=None)
+    return replace(tensor, axes=None, order=None, timed=None, ran=None, grid=None)
 
 
 def divided(axis: Scalar | None, parts: int) -> Scalar | None:

@@ -44,6 +44,7 @@ _MEMORY = re.compile(r"mem(?:ory)?|context|encoder_hidden_states|enc(?:oder)?_ou
 _FEATURES = frozenset({"c", "d", "e", "dim", "channels", "features"})
 _QUERY = re.compile(r"(?:.*_)?(?:q|qs|query|queries|query_states|query_layer|q_proj|xq)", re.IGNORECASE)
 _KEY = re.compile(r"(?:.*_)?(?:k|ks|key|keys|key_states|key_layer|k_proj|xk)", re.IGNORECASE)
+_VALUE = re.compile(r"(?:.*_)?(?:v|vs|value|values|value_states|value_layer|v_proj|xv)", re.IGNORECASE)
 _PAD = re.compile(r"(?:^|_)pad(?:ding)?(?:_|$)|^pad|<pad>", re.IGNORECASE)
 _MASK = re.compile(r"mask", re.IGNORECASE)
 _HEAD_MASK = re.compile(r"head_?mask|mask_?heads?|drop", re.IGNORECASE)
@@ -89,7 +90,20 @@ def is_batch(name: str) -> bool:
 
 
 def is_query_or_key(name: str) -> bool:
-    return bool(_QUERY.fullmatch(name) or _KEY.fullmatch(name))
+    return is_query(name) or is_key(name)
+
+
+def is_operand(name: str) -> bool:
+    """Whether a name stands for queries, keys or values."""
+    return is_query_or_key(name) or _VALUE.fullmatch(name) is not None
+
+
+def is_query(name: str) -> bool:
+    return _QUERY.fullmatch(name) is not None
+
+
+def is_key(name: str) -> bool:
+    return _KEY.fullmatch(name) is not None
 
 
 def is_activation(name: str) -> bool:
@@ -133,5 +147,15 @@ def is_key_padding_mask(name: str) -> bool:
     return name.endswith("key_padding_mask")
 
 
+def is_rotation(name: str) -> bool:
+    """Whether a name stands for the cosines or sines of rotary positions."""
+    return re.search(r"(?:^|_)(?:cos|sin)(?:_|$)", name) is not None
+
+
 def is_position_bias(name: str) -> bool:
     return re.search(r"position|relative|rel_|_rel|alibi", name) is not None
+
+
+def is_dropout_rate(name: str) -> bool:
+    """Whether an attribute of a module is called like a rate of dropout; that of whole paths is another thing."""
+    return re.search(r"drop|^p$|_p$", name) is not None and "path" not in name

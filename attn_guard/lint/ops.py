@@ -11,9 +11,11 @@ from attn_guard.lint import (
     arithmetic,
     attended_axes,
     einsum,
+    grid,
     layout,
     mask_use,
     masks,
+    modes,
     names,
     positions,
     reshaping,
@@ -32,6 +34,7 @@ from attn_guard.lint.values import (
     Kind,
     Mask,
     Meaning,
+    Nothing,
     Role,
     Scalar,
     Sequence,
@@ -54,7 +57,13 @@ def same(call: Call) -> Value:
 
 
 def dropout(call: Call) -> Value:
+    """``F.dropout``, which drops in evaluation too unless it is told the mode."""
     value = call.arg(0, "input")
+    modes.note_functional(call, value)
+    return dropped(call, value)
+
+
+def dropped(call: Call, value: Value) -> Value:
     if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
         return value.after(call.place.draft(StepKind.DROPOUT, stage=mask_stage(value)))
     return value
@@ -73,7 +82,7 @@ def reindexed(call: Call) -> Value:
 
 def expanded(call: Call) -> Value:
     value = call.arg(0, "input")
-    return replace(value, axes=None, order=None) if isinstance(value, Tensor) else masks.reshaped(value)
+    return replace(value, axes=None, order=None, grid=None) if isinstance(value, Tensor) else masks.reshaped(value)
 
 
 def repeated(call: Call) -> Value:
@@ -85,7 +94,7 @@ def chunk(call: Call) -> Value:
     """``chunk``, ``split``, ``tensor_split``: parts that all went through the same."""
     value = call.arg(0, "input")
     if isinstance(value, Tensor):
-        value = replace(value, axes=None, last=None, order=None)
+        value = value.shaped(None, None)
     return Sequence((value,), endless=True)
 
 
@@ -98,9 +107,9 @@ def chunk_equal(call: Call) -> Value:
         if parts and axis is not None and axis in (-1, rank - 1):
             last = layout.divided(value.last, parts)
             axes = (*value.axes[:-1], last) if value.axes else None
-            value = replace(value, axes=axes, last=last, order=None)
+            value = replace(value, axes=axes, last=last, order=None, grid=None)
         else:
-            value = replace(value, axes=None, last=None, order=None)
+            value = value.shaped(None, None)
     return Sequence((value,) * parts) if parts else Sequence((value,), endless=True)
 
 
@@ -112,7 +121,7 @@ def unbind(call: Call) -> Value:
             value = replace(
                 value, traced=False
             )  # the features themselves are taken apart, so none are left to sum over
-        item = layout.indexed(value) if first in (None, 0) else replace(value, axes=None, order=None)
+        item = layout.indexed(value) if first in (None, 0) else replace(value, axes=None, order=None, grid=None)
         return Sequence((item,), endless=True)
     return Sequence((value,), endless=True)
 
@@ -141,10 +150,22 @@ def normalize(call: Call) -> Value:
 def softmax(call: Call) -> Value:
     value = call.arg(0, "input")
     if isinstance(value, Tensor) and value.role is Role.SCORES:
-        weights = replace(value.after(call.place.draft(StepKind.SOFTMAX, stage=Stage.SCORES)), role=Role.WEIGHTS)
+        step = call.place.draft(StepKind.SOFTMAX, stage=Stage.SCORES)
+        ran = grid.softmaxed(value.grid, softmax_axis(call, value))
+        weights = replace(value.after(step), role=Role.WEIGHTS, grid=ran)
         call.place.record.see(weights, call.place.region)
         return weights
     return Tensor(Role.WEIGHTS)
+
+
+def softmax_axis(call: Call, scores: Tensor) -> int | None:
+    """The axis that a softmax runs along; without a `dim`, torch chooses by the number of axes."""
+    axis = call.given(1, "dim", "axis")
+    if axis is not None and not isinstance(axis, Nothing):
+        return integer(axis)
+    if call.spread or scores.grid is None or not scores.grid.whole:
+        return None
+    return 0 if len(scores.grid.axes) in (1, 3) else 1
 
 
 def masked_fill(call: Call) -> Value:
@@ -244,6 +265,8 @@ def filled_alike(number: float) -> Op:
 def full(call: Call) -> Value:
     """``torch.full((t, t), number)``, and ``torch.full_like(x, number)``."""
     value = call.arg(1, "fill_value")
+    if isinstance(value, Scalar) and not value.is_number:
+        return value
     number, kind = (1.0, Kind.BOOL) if value == Flag(True) else (number_of(value), Kind.FLOAT)
     return UNKNOWN if number is None else Filled(number, shapes.is_square(call, 0), _kind(call, kind))
 
@@ -334,14 +357,14 @@ def axis_size(value: Value, axis: int | None) -> Value:
     """``value.shape[axis]``: a size of its own where nothing more is known of it."""
     if axis is None:
         return UNKNOWN
-    if isinstance(value, Tensor):
-        if value.axes and -len(value.axes) <= axis < len(value.axes) and (known := value.axes[axis]):
-            return known
-        if axis == -1 and value.last:
-            return value.last
     tensor = as_tensor(value)
-    name = tensor.name if tensor else ""
-    return Scalar(powers=((Atom(f"{name or id(value)}.shape[{axis}]", axis=axis), 1.0),))
+    if tensor is None:
+        return Scalar(powers=((Atom(f"{id(value)}.shape[{axis}]", axis=axis), 1.0),))
+    if tensor.axes and -len(tensor.axes) <= axis < len(tensor.axes) and (known := tensor.axes[axis]):
+        return known
+    if axis == -1:
+        return layout.width(tensor)
+    return Scalar(powers=((Atom(f"{tensor.name or id(value)}.shape[{axis}]", axis=axis), 1.0),))
 
 
 def rank(call: Call) -> Value:
@@ -361,6 +384,18 @@ def baddbmm(call: Call) -> Value:
     if isinstance(bias, Unknown) and not as_mask(bias) and not isinstance(scores, Tensor):
         return scores
     return arithmetic.add(call.place, scores, bias)
+
+
+def ranked_product(rank: int) -> Op:
+    """A product that only takes tensors of so many axes."""
+
+    def product(call: Call) -> Value:
+        result = binary(arithmetic.matmul)(call)
+        if isinstance(result, Tensor) and result.grid and result.role is Role.SCORES:
+            return replace(result, grid=result.grid.of_rank(rank))
+        return result
+
+    return product
 
 
 def linear(call: Call) -> Value:
@@ -417,7 +452,9 @@ def _table(*groups: tuple[str, Op]) -> dict[str, Op]:
 FUNCTIONS = _table(
     ("softmax softmax_", softmax),
     ("scaled_dot_product_attention", scaled_dot_product_attention),
-    ("matmul bmm mm", binary(arithmetic.matmul)),
+    ("matmul", binary(arithmetic.matmul)),
+    ("bmm", ranked_product(3)),
+    ("mm", ranked_product(2)),
     ("baddbmm", baddbmm),
     ("einsum", einsum.einsum),
     ("rearrange", einsum.rearrange),
@@ -445,7 +482,7 @@ FUNCTIONS = _table(
     ("chunk", chunk_equal),
     ("split tensor_split", chunk),
     ("unbind", unbind),
-    ("cat concat concatenate", joined),
+    ("cat concat concatenate stack", joined),
     ("unsqueeze unsqueeze_", reshaping.unsqueeze),
     ("squeeze squeeze_", reshaping.squeeze),
     ("movedim moveaxis", reshaping.movedim),
@@ -466,6 +503,7 @@ FUNCTIONS = _table(
     ("fill_", fill_all),
     ("tensor FloatTensor Tensor", scalar_tensor),
     ("sqrt sqrt_", root),
+    ("pow", lambda call: arithmetic.power(call.arg(0, "input"), call.arg(1, "exponent"))),
     ("rsqrt", inverse_root),
     ("tanh tanh_ exp exp_ sigmoid relu gelu silu elu", squashed),
     ("sum mean max amax min std norm abs cumsum argmax item", summed),

@@ -50,7 +50,7 @@ class Event:
 
 
 class Trouble(StrEnum):
-    """What can be wrong with a mask where it is used, or with the axes of a tensor."""
+    """What can be wrong with a mask where it is used, with the axes of a tensor, or with how a built-in is called."""
 
     SEES_NEXT = "sees next"
     HIDES_OWN = "hides own"
@@ -68,6 +68,10 @@ class Trouble(StrEnum):
     LOST_LETTER = "an einsum letter that nothing else has"
     MOVED_AXIS = "a reshape that moves an axis"
     POSITIONS_ON_BATCH = "positions along the batch"
+    DROPS_IN_EVAL = "dropout without a mode"
+    MASK_AND_IS_CAUSAL = "a mask and is_causal"
+    DEPRECATED_CONTEXT = "the deprecated choice of kernels"
+    UNREAD_MAP = "weights that nobody reads"
 
 
 @dataclass(eq=False)
@@ -95,6 +99,8 @@ class Record:
     unchecked_heads: list[Event] = field(default_factory=list)
     noted: dict[Trouble, list[Event]] = field(default_factory=dict)
     late: list[tuple[Draft, Draft]] = field(default_factory=list)
+    returned: list[Value] = field(default_factory=list)
+    mode_tests: int = 0  # how many tests of training mode the walk stands in
     walked: set[cst.CSTNode] = field(default_factory=set)
     branches: frozenset[Branch] = frozenset()
     operands: list[Operands] = field(default_factory=list)

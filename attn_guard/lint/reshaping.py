@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import layout, masks, positions
+from attn_guard.lint import grid, layout, masks, positions
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.attended_axes import text_of
 from attn_guard.lint.moved_axes import joined_axis, moved_axis
@@ -40,7 +40,8 @@ def transpose(call: Call) -> Value:
         moved = layout.transposed(value, first, second)
         if value.axes is None and {first, second} in ({1, 2}, {-1, -2}, {1, -1}, {2, -2}) and _is_flat_image(call):
             moved = moved.shaped((_BATCH, None, None), None)
-    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
+    swapped = value.grid.swapped(first, second) if value.grid and first is not None and second is not None else None
+    return replace(moved, transposed=call.place.draft(StepKind.SPLIT), grid=swapped)
 
 
 _BATCH = Scalar(powers=((Atom("batch"), 1.0),))
@@ -60,7 +61,8 @@ def transpose_last(call: Call) -> Value:
     value = call.arg(0)
     if not isinstance(value, Tensor):
         return masks.transposed(value, -2, -1)
-    return replace(layout.transposed(value, -2, -1), transposed=call.place.draft(StepKind.SPLIT))
+    swapped = value.grid.swapped(-2, -1) if value.grid else None
+    return replace(layout.transposed(value, -2, -1), transposed=call.place.draft(StepKind.SPLIT), grid=swapped)
 
 
 def permute(call: Call) -> Value:
@@ -69,8 +71,12 @@ def permute(call: Call) -> Value:
         return masks.moved(value)
     axes = [integer(axis) for axis in _items(call.args[1:] or (call.arg(1, "dims"),))]
     known = [axis for axis in axes if axis is not None]
-    moved = layout.permuted(value, known) if len(known) == len(axes) else value.shaped(None, None)
-    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
+    if len(known) != len(axes):
+        return replace(value.shaped(None, None), transposed=call.place.draft(StepKind.SPLIT))
+    ranked = value if value.axes else replace(value, axes=(*(None,) * (len(axes) - 1), value.last))
+    moved = layout.permuted(ranked, known)
+    permuted = value.grid.permuted(known) if value.grid else None
+    return replace(moved, transposed=call.place.draft(StepKind.SPLIT), grid=permuted)
 
 
 def movedim(call: Call) -> Value:
@@ -141,7 +147,7 @@ def unsqueeze(call: Call) -> Value:
     if not isinstance(value, Tensor):
         return positions.unsqueezed(value, at) if isinstance(value, Positions) else masks.new_axis(_mask_or(value), at)
     if value.axes is None or at is None:
-        return replace(value, axes=None, order=None)
+        return replace(value, axes=None, order=None, grid=None)
     at %= len(value.axes) + 1
     return value.shaped((*value.axes[:at], Scalar(1.0), *value.axes[at:]), None)
 
@@ -151,7 +157,7 @@ def squeeze(call: Call) -> Value:
     if not isinstance(value, Tensor):
         return value
     if value.axes is None or at is None or value.axes[at % len(value.axes)] != Scalar(1.0):
-        return replace(value, axes=None, order=None)
+        return replace(value, axes=None, order=None, grid=None)
     at %= len(value.axes)
     return value.shaped((*value.axes[:at], *value.axes[at + 1 :]), None)
 
@@ -173,7 +179,7 @@ def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
     moved = moved_axis(value.axes, target) if value.axes and target else None
     if value.name and not value.steps and not value.traced and value.axes is None:
         return value_of_unknown(given, target)
-    result = layout.viewed(value, target)
+    result = replace(layout.viewed(value, target), grid=grid.viewed(value, target))
     has_heads = any(layout.holds_heads(axis) for axis in (*(value.axes or ()), *(target or ())))
     is_known = value.axes and target and None not in (*value.axes, *target)
     if moved and target and is_known and value.role in (Role.ACTIVATION, Role.CONTEXT) and not has_heads:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from attn_guard.lint.einsum_letters import holds_lost_letter
 from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core, holds_product
@@ -53,10 +53,16 @@ def _meets_product(source: Source, region: Region) -> bool:
 
 
 def _callers(source: Source, called: set[str]) -> Iterator[Region]:
+    functions = called & source.functions.keys()
     for region in source.regions:
         calls = (_calls(region.text, name) - (region.name == name) for name in called if name in region.text)
-        if any(count > 0 for count in calls):
+        if any(count > 0 for count in calls) or (region.name not in called and _hands_on(region.text, functions)):
             yield region
+
+
+def _hands_on(text: str, functions: Iterable[str]) -> bool:
+    """Whether one of these functions is an argument or a value: ``attend = choose(backend, attend_by_hand)``."""
+    return any(name in text and re.search(rf"{name}(?<![.\w]{name})\s*[,)\n]", text) for name in functions)
 
 
 def _users(source: Source, built: set[str]) -> Iterator[Region]:

@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
-from attn_guard.lint import arithmetic, mask_sources, mask_use
+from attn_guard.lint import arithmetic, mask_sources, mask_use, modes
 from attn_guard.lint.attended_axes import along_first_axis, over_heads
 from attn_guard.lint.place import Call, is_absent
 from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import (
     Atom,
+    AttentionMap,
     Flag,
     Kind,
     Layer,
     Mask,
     Meaning,
+    Nothing,
     Role,
     Scalar,
     Sequence,
@@ -33,6 +35,10 @@ def scaled_dot_product_attention(call: Call) -> Value:
     value = arithmetic.as_tensor(call.arg(2, "value"))
     mask, scale = call.given(3, "attn_mask"), call.given(6, "scale")
     mask = arithmetic.as_mask(mask) or mask if mask is not None else None
+    modes.note_rate(call, call.given(4, "dropout_p"), "weights")
+    is_causal = call.given(5, "is_causal")
+    if is_causal == Flag(True) and not is_absent(mask):
+        call.place.record.note(Trouble.MASK_AND_IS_CAUSAL, Event(call.place.draft(StepKind.MASK)))
     if query is None or key is None:
         return Tensor()
     over_heads(call.place, query, (query.axes or ())[-2:-1], (key.axes or ())[-2:-1])
@@ -42,12 +48,12 @@ def scaled_dot_product_attention(call: Call) -> Value:
     factor = _IMPLICIT_SCALE if is_absent(scale) else scale
     step = call.place.draft(StepKind.SCALE, stage=Stage.SCORES, factor=factor if isinstance(factor, Scalar) else None)
     scores = scores.after(step, traced=scores.traced and isinstance(factor, Scalar))
-    scores = _masked(call, scores, mask, call.given(5, "is_causal"))
+    scores = _masked(call, scores, mask, is_causal)
     if isinstance(mask, Mask) and mask.meaning is not Meaning.ADDED and mask.kind is not Kind.FLOAT:
         mask_use.keeps(call.place, mask, scores)
     elif isinstance(mask, Mask):
         mask_use.added(call.place, mask, scores)
-    if call.given(5, "is_causal") == Flag(True):
+    if is_causal == Flag(True):
         mask_use.starts_at_top_left(call.place, scores)
     if isinstance(mask, Mask) and mask.meaning is Meaning.BLOCKS and not (mask.flags and mask.kind is Kind.FLOAT):
         call.place.record.misread.append(
@@ -77,7 +83,17 @@ def multihead_attention(call: Call, layer: Layer) -> Value:
     _finish(call, scores, _projected(call, value) if value else None, query)
     call.place.record.attended.append(call.place.draft(StepKind.CONTEXT))
     ran = along_first_axis(call, layer, query)
-    return Sequence((Tensor(axes=query.axes, last=query.last, ran=ran), Tensor()))
+    return Sequence((Tensor(axes=query.axes, last=query.last, ran=ran), _map(call) if layer.plain else Tensor()))
+
+
+def _map(call: Call) -> Value:
+    """The weights that a call of ``nn.MultiheadAttention`` gives."""
+    wanted, averaged = call.given(4, "need_weights"), call.given(6, "average_attn_weights")
+    if wanted == Flag(False):
+        return Nothing()
+    if call.spread or wanted not in (None, Flag(True)):
+        return Tensor()
+    return AttentionMap(call.place.draft(StepKind.CONTEXT), averaged in (None, Flag(True)))
 
 
 def _projected(call: Call, value: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from attn_guard.anatomy import ONE, Factor, Site, Size, Stage, Step, StepKind
 from attn_guard.findings import Location
-from attn_guard.lint import layout, names
+from attn_guard.lint import grid, layout, names
 from attn_guard.lint.record import SiteDraft
 from attn_guard.lint.values import Draft, Scalar, Tensor
 
@@ -28,12 +28,15 @@ def make_site(site: SiteDraft, dropped: Iterable[Draft], locate: Locate) -> Site
     drafts = _ordered((*site.value.steps, *site.beside))
     steps = [_step(draft, locate, used=True) for draft in drafts if not _is_doubtful(site, draft)]
     steps += [_step(draft, locate, used=False) for draft in dropped]
+    over, summed = grid.directions(site.value.grid)
     return Site(
         name=site.region.qualified_name,
         steps=tuple(steps),
         scale=None if site.declares_scale else scale_of(site.value),
         normalised=site.value.bounded,
         causal=False if site.is_unmasked else None,
+        softmax_over=over,
+        summed_over=summed,
     )
 
 
@@ -56,6 +59,7 @@ def _step(draft: Draft, locate: Locate, *, used: bool) -> Step:
         fill=draft.fill,
         used=used,
         scrambles=draft.scrambles,
+        divides=draft.divides,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Many
 import libcst as cst
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import expressions, ops
+from attn_guard.lint import expressions, modes, ops
 from attn_guard.lint.attributes import stays_behind
 from attn_guard.lint.frame import Frame
 from attn_guard.lint.record import Event, Trouble, last_step
@@ -19,6 +19,7 @@ from attn_guard.lint.values import (
     Flag,
     Mask,
     Nothing,
+    Scalar,
     Tensor,
     Value,
     join_named,
@@ -141,7 +142,26 @@ def _branch(frame: Frame, node: cst.If) -> None:
         sides = [sides[0] if test.truth else sides[1]]
     elif (missing := _tested_for_none(frame, node.test)) is not None:
         sides = [sides[0] if missing else sides[1]]
-    _alternatives(frame, node, sides)
+    if not modes.asks_for_the_mode(node.test):
+        _alternatives(frame, node, sides, _none_on_each_side(node.test))
+        return
+    with modes.within_a_test(frame.walk.record):
+        _alternatives(frame, node, sides)
+    if modes.leaves(node):  # what follows is only reached in one of the modes
+        frame.walk.record.mode_tests += 1
+        frame.mode_tests += 1
+
+
+def _none_on_each_side(test: cst.BaseExpression) -> tuple[str, str]:
+    """The name that is None where ``x is None`` holds, and the one where it does not; "" for no name."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1 or not isinstance(test.left, cst.Name):
+        return "", ""
+    operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
+    if not isinstance(right, cst.Name) or right.value != "None":
+        return "", ""
+    if isinstance(operator, cst.Is):
+        return test.left.value, ""
+    return "", test.left.value if isinstance(operator, cst.IsNot) else ""
 
 
 def _tested_for_none(frame: Frame, test: cst.BaseExpression) -> bool | None:
@@ -152,13 +172,18 @@ def _tested_for_none(frame: Frame, test: cst.BaseExpression) -> bool | None:
     if not isinstance(right, cst.Name) or right.value != "None" or not isinstance(operator, cst.Is | cst.IsNot):
         return None
     value = expressions.evaluate(frame, test.left)
-    if isinstance(value, Nothing):
-        return isinstance(operator, cst.Is)
+    if isinstance(value, Nothing | Scalar):
+        return isinstance(value, Nothing) is isinstance(operator, cst.Is)
     return None
 
 
-def _alternatives(frame: Frame, node: cst.CSTNode, sides: Many[Iterable[cst.BaseSuite | cst.If]]) -> None:
-    """Walks each side from the same start; afterwards a name stands for what any side may have left in it."""
+def _alternatives(
+    frame: Frame, node: cst.CSTNode, sides: Many[Iterable[cst.BaseSuite | cst.If]], none: tuple[str, ...] = ()
+) -> None:
+    """Walks each side from the same start; afterwards a name stands for what any side may have left in it.
+
+    ``none`` are the names that are None on each side.
+    """
     record = frame.walk.record
     start = dict(frame.names)
     held = dict(frame.instance.attributes) if frame.instance else {}
@@ -166,6 +191,8 @@ def _alternatives(frame: Frame, node: cst.CSTNode, sides: Many[Iterable[cst.Base
     open_sides: list[int] = []
     for index, side in enumerate(sides):
         frame.names, frame.ended = dict(start), False
+        if index < len(none) and none[index] in start:
+            frame.names[none[index]] = Nothing()
         if frame.instance:
             frame.instance.attributes.clear()
             frame.instance.attributes.update(held)

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from attn_guard.lint import expressions, names
+from attn_guard.lint import expressions, modes, names
 from attn_guard.lint.calls import opaque
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.frame import Frame
@@ -105,7 +105,8 @@ class Walk:
         if not instance.ready:
             self._initialise(instance)
         if name in instance.attributes:
-            return self._settled(instance, name, instance.attributes[name])
+            value = self._settled(instance, name, instance.attributes[name])
+            return modes.held(name, value) if not self._is_set_later(instance, name) else value
         region = self._method(instance.type, name)
         if region is not None:
             method = Closure(region, instance=instance)
@@ -117,11 +118,11 @@ class Walk:
 
     def _settled(self, instance: Instance, name: str, value: Value) -> Value:
         """A number that another method may change later is not known."""
-        if not isinstance(value, Scalar):
-            return value
-        if any(name in cls.changed_later for cls in self.family(instance.type)):
-            return Unknown(name)
-        return value
+        return Unknown(name) if isinstance(value, Scalar) and self._is_set_later(instance, name) else value
+
+    def _is_set_later(self, instance: Instance, name: str) -> bool:
+        """Whether a method besides the constructor sets an attribute."""
+        return any(name in cls.changed_later for cls in self.family(instance.type))
 
     def global_value(self, name: str) -> Value:
         """A name of the file: function, class, import or constant."""
@@ -171,6 +172,9 @@ class Walk:
         finally:
             self._stack.pop()
             self.record.branches = branches
+            self.record.mode_tests -= frame.mode_tests
+        if len(self._stack) == 0:
+            self.record.returned = frame.returned
         for name, (step, core) in frame.masked.items():
             if len(re.findall(rf"\b{name}\b", region.text)) == 1:
                 self.record.drop(step, core)

@@ -16,6 +16,7 @@ from attn_guard.anatomy import Size, Stage, StepKind
 if TYPE_CHECKING:
     import libcst as cst
 
+    from attn_guard.lint.grid import Grid
     from attn_guard.lint.place import Call
     from attn_guard.lint.regions import Class, Region
 
@@ -93,6 +94,10 @@ class Scalar:
             return None
         return Scalar(number, tuple((atom, exponent * power) for atom, exponent in self.powers))
 
+    def means(self, other: Scalar) -> bool:
+        """Whether both are the same power of the same size of an attention, whatever the source calls it."""
+        return self == other or (self.number == other.number and self.size is not None and self.size == other.size)
+
     @property
     def is_number(self) -> bool:
         return not self.powers
@@ -105,14 +110,15 @@ class Scalar:
             if atom.size is None:
                 return None
             totals[atom.size] = totals.get(atom.size, 0.0) + power
-        heads = totals.pop(Size.HEADS, 0.0)
-        if heads and set(totals) == {Size.D_MODEL} and totals[Size.D_MODEL] == -heads:
-            return Size.HEAD_DIM, -heads
-        if heads and set(totals) == {Size.HEAD_DIM} and totals[Size.HEAD_DIM] == heads:
-            return Size.D_MODEL, heads
-        if heads:
-            return (Size.HEADS, heads) if not totals else None
-        return next(iter(totals.items())) if len(totals) == 1 else None
+        heads, width = totals.get(Size.HEADS, 0.0), totals.get(Size.D_MODEL, 0.0)
+        if heads and width == -heads:  # d_model / heads is head_dim
+            totals[Size.HEAD_DIM] = totals.get(Size.HEAD_DIM, 0.0) + width
+            totals[Size.HEADS] = totals[Size.D_MODEL] = 0.0
+        elif heads and totals.get(Size.HEAD_DIM) == heads:
+            totals[Size.D_MODEL] = width + heads
+            totals[Size.HEADS] = totals[Size.HEAD_DIM] = 0.0
+        left = [(size, power) for size, power in totals.items() if power]
+        return left[0] if len(left) == 1 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +133,7 @@ class Draft:
     fill: float | None = None
     text: str = ""
     scrambles: str = ""
+    divides: bool = False
 
     @property
     def identity(self) -> tuple[cst.CSTNode, StepKind, Stage | None]:
@@ -168,8 +175,8 @@ class Tensor:
     bounded: it passed a norm or a learned temperature.
     axes: its sizes, where its rank is known. last: the size of its last axis.
     order: for each axis, its place in memory; () is contiguous, None unknown. transposed: the step that made it so.
-    core: the SCORES step of scores, weights and contexts; width: what the product in it sums over.
-    grown: a cache was put in front of it, or of the keys of the scores.
+    core: the SCORES step of scores, weights and contexts; width: what the product in it sums over; grid: what the axes
+    of scores and weights count. grown: a cache was put in front of it, or of the keys of the scores.
     timed: the axis along which positions were added to it, and where. ran: the layer that it came out of, if that ran
     along its first axis.
     """
@@ -185,6 +192,7 @@ class Tensor:
     transposed: Draft | None = None
     core: Draft | None = None
     width: Scalar | None = None
+    grid: Grid | None = None
     name: str = ""
     grown: Grown | None = None
     timed: tuple[int, Draft] | None = None
@@ -195,9 +203,9 @@ class Tensor:
         return replace(self, steps=(*self.steps, *steps), **changes)
 
     def shaped(self, axes: Axes | None, order: tuple[int, ...] | None) -> Tensor:
-        """This tensor with other axes."""
+        """This tensor with other axes; what they count is not known any more."""
         last = axes[-1] if axes else None
-        return replace(self, axes=axes, last=last, order=order, timed=None, ran=None)
+        return replace(self, axes=axes, last=last, order=order, timed=None, ran=None, grid=None)
 
 
 class Meaning(StrEnum):
@@ -304,6 +312,19 @@ class Positions:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """A dropout rate that a module holds, which is the same in training and evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionMap:
+    """Weights that are made to be looked at; ``draft`` is what made them, ``averaged`` says over the heads."""
+
+    draft: Draft
+    averaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Sequence:
     """A tuple or list; with ``endless``, one of unknown length whose items are all alike."""
 
@@ -329,7 +350,8 @@ class Dotted:
 class Layer:
     """A built-in layer, such as ``nn.Linear(d_model, d_model)``: its class name and what it was made with.
 
-    ``plain`` says that it is one of torch and that all its arguments are in sight.
+    ``plain`` says that it is one of torch and that all its arguments are in sight. ``home`` is the function that
+    it was made in.
     """
 
     kind: str
@@ -337,6 +359,7 @@ class Layer:
     kwargs: Mapping[str, Value] = field(default_factory=dict)
     children: tuple[Value, ...] = ()
     plain: bool = False
+    home: Region | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -397,6 +420,8 @@ Value: TypeAlias = (
     | Mask
     | Filled
     | Positions
+    | Rate
+    | AttentionMap
     | Sequence
     | Shape
     | Dotted
@@ -425,9 +450,15 @@ def join(left: Value, right: Value) -> Value:
     if isinstance(left, Sequence) and isinstance(right, Sequence) and len(left.items) == len(right.items):
         items = tuple(join(*pair) for pair in zip(left.items, right.items, strict=True))
         return Sequence(items, left.endless or right.endless)
+    if isinstance(left, Scalar) and isinstance(right, Scalar) and left.means(right):
+        return left
     for known, other in ((left, right), (right, left)):
+        if isinstance(known, Closure) and isinstance(other, Unknown | Dotted):
+            return known  # one of several functions, of which this one is in the file
+        if isinstance(known, Scalar) and known.powers and isinstance(other, Unknown) and other.parameter:
+            return known  # what an argument is by default, though somebody may give another
         if isinstance(known, Tensor):
-            return replace(known, traced=False, opaque=True, axes=None, last=None, order=None)
+            return replace(known, traced=False, opaque=True, axes=None, last=None, order=None, grid=None)
         if isinstance(known, Mask):
             return Mask(name=known.name)
         if isinstance(known, Layer | Closure) and isinstance(other, Layer | Closure):
@@ -470,19 +501,22 @@ _LATER = {role: place for place, role in enumerate(Role)}
 def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
     ahead = left if _LATER[left.role] >= _LATER[right.role] else right
     same_role = left.role == right.role
+    same_factors = _same_factors(left, right)
+    steps = united(left.steps, _unscaled(right) if same_factors else right.steps) if same_role else ahead.steps
     return replace(
         ahead,
-        steps=united(left.steps, right.steps) if same_role else ahead.steps,
-        traced=left.traced and right.traced and same_role and _factors(left) == _factors(right),
+        steps=steps,
+        traced=left.traced and right.traced and same_role and same_factors,
         opaque=left.opaque or right.opaque or not same_role,
         bounded=left.bounded or right.bounded,
         timed=left.timed or right.timed,
         ran=left.ran or right.ran,
         axes=_join_axes(left.axes, right.axes),
         last=left.last if left.last == right.last else None,
-        width=left.width if left.width == right.width else None,
+        width=left.width if left.width == right.width or _mean_the_same(left.width, right.width) else None,
         order=left.order if left.order == right.order else None,
         grown=left.grown or right.grown,
+        grid=left.grid if left.grid == right.grid else None,
     )
 
 
@@ -499,5 +533,17 @@ def united(left: tuple[Draft, ...], right: tuple[Draft, ...]) -> tuple[Draft, ..
     return (*left, *(step for step in right if step.identity not in known))
 
 
-def _factors(tensor: Tensor) -> list[Scalar | None]:
-    return [step.factor for step in tensor.steps if step.kind is StepKind.SCALE]
+def _mean_the_same(left: Scalar | None, right: Scalar | None) -> bool:
+    return left is not None and right is not None and left.means(right)
+
+
+def _unscaled(tensor: Tensor) -> tuple[Draft, ...]:
+    return tuple(step for step in tensor.steps if step.kind is not StepKind.SCALE)
+
+
+def _same_factors(left: Tensor, right: Tensor) -> bool:
+    first, second = ([step.factor for step in tensor.steps if step.kind is StepKind.SCALE] for tensor in (left, right))
+    return len(first) == len(second) and all(
+        one == other or (one is not None and other is not None and one.means(other))
+        for one, other in zip(first, second, strict=True)
+    )

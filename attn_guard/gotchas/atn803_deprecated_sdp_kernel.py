@@ -1,0 +1,47 @@
+"""`torch.backends.cuda.sdp_kernel`, which is deprecated.
+
+What it does
+------------
+Finds uses of the context manager `torch.backends.cuda.sdp_kernel`, however it is imported, in the functions of a file.
+
+Why is this bad
+---------------
+It is deprecated since torch 2.3 and warns at every use, in favour of `torch.nn.attention.sdpa_kernel`, which names the
+kernels that may be chosen. The old form switches kernels on and off by flags, all of which are on unless they are
+turned off: `sdp_kernel(enable_flash=True)` allows every kernel, and restricts nothing.
+
+Only source shows this, so it is found by the linter alone.
+
+Example
+-------
+{broken}
+
+Use instead
+-----------
+{fixed}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attn_guard.findings import Severity
+from attn_guard.gotchas import Gotcha
+
+if TYPE_CHECKING:
+    from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
+
+GOTCHA = Gotcha(
+    code="ATN803",
+    name="deprecated-sdp-kernel",
+    summary="torch.backends.cuda.sdp_kernel is deprecated",
+    fix="name the kernels: torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)",
+    severity=Severity.WARNING,
+)
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for fault in function.deprecated_contexts:
+        yield GOTCHA.at(fault.location)

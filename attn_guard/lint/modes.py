@@ -1,0 +1,115 @@
+"""Training and evaluation mode: dropout that knows nothing of it, and code that asks for it; and weights nobody
+reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from attn_guard.anatomy import StepKind
+from attn_guard.lint import names
+from attn_guard.lint.record import Event, Record, Trouble
+from attn_guard.lint.values import (
+    UNKNOWN,
+    AttentionMap,
+    Draft,
+    Flag,
+    Layer,
+    Rate,
+    Role,
+    Scalar,
+    Sequence,
+    Tensor,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from attn_guard.lint.place import Call
+    from attn_guard.lint.regions import Region
+
+_STAGES = {Role.SCORES: "scores", Role.WEIGHTS: "weights", Role.CONTEXT: "context"}
+
+
+def held(name: str, value: Value) -> Value:
+    """An attribute of a module: a dropout rate goes by its name, unless it is known to be 0 or something else."""
+    return Rate() if names.is_dropout_rate(name) and (isinstance(value, Unknown) or _is_above_0(value)) else value
+
+
+def rate_of(layer: Layer) -> Value:
+    """``nn.Dropout(...).p``"""
+    given = layer.kwargs.get("p", layer.args[0] if layer.args else None)
+    return UNKNOWN if isinstance(given, Scalar) and not _is_above_0(given) else Rate()
+
+
+def _is_above_0(value: Value) -> bool:
+    return isinstance(value, Scalar) and value.is_number and value.number > 0
+
+
+def note_rate(call: Call, rate: Value | None, stage: str) -> None:
+    """A function without a notion of modes is given this rate."""
+    in_method = call.place.region.owner is not None
+    if call.place.record.mode_tests == 0 and (isinstance(rate, Rate) or (in_method and rate and _is_above_0(rate))):
+        call.place.record.note(Trouble.DROPS_IN_EVAL, Event(call.place.draft(StepKind.DROPOUT), stage))
+
+
+def note_functional(call: Call, value: Value) -> None:
+    """``F.dropout(weights, p)`` without ``training=``."""
+    training = call.given(2, "training")
+    if isinstance(value, Tensor) and value.role in _STAGES and not call.spread and training in (None, Flag(True)):
+        note_rate(call, call.given(1, "p") or Scalar(0.5), _STAGES[value.role])
+
+
+def note_new_layer(layer: Layer, call: Call, value: Value) -> None:
+    """A layer that is made where it is used starts in training mode at every call."""
+    if layer.home is call.place.region and isinstance(value, Tensor) and value.role in _STAGES:
+        rate = rate_of(layer)
+        note_rate(call, Scalar(0.5) if isinstance(rate, Rate) else None, _STAGES[value.role])
+
+
+def asks_for_the_mode(test: cst.CSTNode) -> bool:
+    """Whether a test depends on training or evaluation mode."""
+    if isinstance(test, cst.Name):
+        return re.search(r"train|eval|infer", test.value) is not None
+    return any(asks_for_the_mode(child) for child in test.children)
+
+
+@contextmanager
+def within_a_test(record: Record) -> Iterator[None]:
+    """While the branches of such a test are walked."""
+    record.mode_tests += 1
+    try:
+        yield
+    finally:
+        record.mode_tests -= 1
+
+
+def leaves(node: cst.If) -> bool:
+    """Whether the body of an ``if`` ends with a return."""
+    body = node.body.body
+    last = body[-1] if body else None
+    small = last.body if isinstance(last, cst.SimpleStatementLine) else body
+    return bool(small) and isinstance(small[-1], cst.Return | cst.Raise)
+
+
+def note_unread(seen: AttentionMap, target: cst.BaseExpression, region: Region, record: Record) -> None:
+    """Weights that are bound to a name which nobody reads."""
+    if not isinstance(target, cst.Name):
+        return
+    name = target.value
+    if name.startswith("_") or len(re.findall(rf"\b{name}\b", region.text)) == 1:
+        _note(seen.draft, record)
+
+
+def note_left_behind(result: Sequence, record: Record) -> None:
+    """``attention(...)[0]``"""
+    if len(result.items) == 2 and isinstance(result.items[1], AttentionMap):
+        _note(result.items[1].draft, record)
+
+
+def _note(draft: Draft, record: Record) -> None:
+    record.note(Trouble.UNREAD_MAP, Event(draft))

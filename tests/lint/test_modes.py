@@ -1,0 +1,166 @@
+"""Dropout that knows of no mode or stands in the wrong place, and what the fused attention is called with."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_guard.lint.run import lint_source
+from tests.lint.sources import forward
+
+SDPA = "F.scaled_dot_product_attention(q, k, v, {})"
+
+
+def codes(source: str) -> list[str]:
+    return [finding.code for finding in lint_source(source, "attention.py")]
+
+
+def module(body: str) -> str:
+    """The usual module, which holds dropout rates too."""
+    source = forward(body)
+    return source.replace(
+        "self.scale =", "self.dropout, self.attn_drop, self.p = dropout, nn.Dropout(dropout), 0.1\n        self.scale ="
+    ).replace("heads):", "heads, config, dropout=0.0):\n        self.config = config")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"return {SDPA.format('dropout_p=self.dropout')}",
+        f"return {SDPA.format('None, self.dropout')}",
+        f"return {SDPA.format('attn_mask=mask, dropout_p=self.attn_drop.p')}",
+        f"return {SDPA.format('dropout_p=self.config.attention_dropout')}",
+        f"return {SDPA.format('dropout_p=self.p')}",
+        f"return {SDPA.format('dropout_p=0.1')}",
+        f"rate = self.dropout\nreturn {SDPA.format('dropout_p=rate')}",
+        f"if t > 8:\n    return {SDPA.format('dropout_p=self.dropout, is_causal=True')}\nreturn x",
+        "weights = self.softmax(q @ k.mT * self.scale)\nreturn F.dropout(weights, self.dropout) @ v",
+        "weights = self.softmax(q @ k.mT * self.scale)\nreturn F.dropout(weights, p=0.1, training=True) @ v",
+        "weights = self.softmax(q @ k.mT * self.scale)\nreturn torch.dropout(weights, 0.1, True) @ v",
+        "weights = self.softmax(q @ k.mT * self.scale)\nreturn F.dropout(weights) @ v",
+        "weights = self.softmax(q @ k.mT * self.scale)\nreturn nn.Dropout(self.dropout)(weights) @ v",
+        "drop = nn.Dropout(0.1)\nreturn drop(self.softmax(q @ k.mT * self.scale)) @ v",
+        "return F.dropout(self.softmax(q @ k.mT * self.scale) @ v, self.dropout)",
+    ],
+)
+def test_dropout_that_knows_of_no_mode_is_found(body: str) -> None:
+    assert codes(module(body)) == ["ATN501"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"return {SDPA.format('dropout_p=self.dropout if self.training else 0.0')}",
+        f"return {SDPA.format('dropout_p=0.0 if not self.training else self.dropout')}",
+        f"return {SDPA.format('dropout_p=self.dropout * self.training')}",
+        f"return {SDPA.format('dropout_p=self.training * self.attn_drop.p')}",
+        f"return {SDPA.format('dropout_p=float(self.training) * self.p')}",
+        f"return {SDPA.format('dropout_p=(self.training and self.p) or 0.0')}",
+        f"return {SDPA.format('dropout_p=(self.p, 0.0)[not self.training]')}",
+        f"rate = self.dropout\nif not self.training:\n    rate = 0.0\nreturn {SDPA.format('dropout_p=rate')}",
+        f"rate = 0.0\nif self.training:\n    rate = self.dropout\nreturn {SDPA.format('dropout_p=rate')}",
+        f"if self.training:\n    return {SDPA.format('dropout_p=self.dropout')}\nreturn {SDPA.format('None')}",
+        f"if not self.training:\n    return {SDPA.format('None')}\nreturn {SDPA.format('dropout_p=self.dropout')}",
+        f"training = self.training\nreturn {SDPA.format('dropout_p=self.dropout if training else 0')}",
+        f"return {SDPA.format('dropout_p=0.0')}",
+        f"return {SDPA.format('dropout_p=0')}",
+        f"return {SDPA.format('dropout_p=rate_of(self)')}",
+        f"return {SDPA.format('**options')}",
+        "weights = self.softmax(q @ k.mT * self.scale)\nreturn self.attn_drop(weights) @ v",
+        "weights = self.softmax(q @ k.mT * self.scale)\nreturn F.dropout(weights, self.p, self.training) @ v",
+        "w = self.softmax(q @ k.mT * self.scale)\nreturn F.dropout(w, p=self.p, training=self.training) @ v",
+        "weights = self.softmax(q @ k.mT * self.scale)\nif self.training:\n    weights = F.dropout(weights, self.p)\n"
+        "return weights @ v",
+        "weights = self.softmax(q @ k.mT * self.scale)\nreturn F.dropout(weights, p=0.0) @ v",
+        # not of this attention
+        "return F.dropout(x, self.p)",
+    ],
+)
+def test_dropout_that_ends_with_training_is_left_alone(body: str) -> None:
+    assert codes(module(body)) == []
+
+
+def test_a_rate_that_follows_the_mode_by_a_method_is_left_alone() -> None:
+    source = module(f"return {SDPA.format('dropout_p=self.dropout')}")
+    assert codes(source + "\n    def train(self, mode=True):\n        self.dropout = 0.1 if mode else 0.0\n") == []
+    by_property = source.replace("self.dropout,", "self.rate,", 1).replace("p=self.dropout)", "p=self.dropout_p)")
+    body = "\n    @property\n    def dropout_p(self):\n        return self.rate if self.training else 0.0\n"
+    assert codes(by_property + body) == []
+
+
+def test_the_rate_is_followed_into_a_helper() -> None:
+    helper = (
+        "\ndef attend(q, k, v, dropout=0.0):\n    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)\n"
+    )
+    assert codes(module("return attend(q, k, v, self.dropout)") + helper) == ["ATN501"]
+    assert codes(module("return attend(q, k, v, self.dropout if self.training else 0.0)") + helper) == []
+    assert codes(helper.replace("\ndef", "import torch.nn.functional as F\ndef")) == []
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        "self.softmax(self.drop(scores))",
+        "F.softmax(F.dropout(scores, 0.1, self.training), dim=-1)",
+        "self.drop(scores.masked_fill(mask, -torch.inf)).softmax(-1)",
+    ],
+)
+def test_dropout_on_the_scores_is_found(weights: str) -> None:
+    (finding,) = lint_source(forward(f"scores = q @ k.mT * self.scale\nreturn {weights} @ v"), "attention.py")
+    assert (finding.code, finding.related[0][1]) == ("ATN502", "softmax over what is left")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return self.drop(self.softmax(q @ k.mT * self.scale)) @ v",
+        "return self.softmax(self.drop(q) @ self.drop(k).mT * self.scale) @ self.drop(v)",
+        # DropKey hides by chance with -inf
+        "scores = q @ k.mT * self.scale\n"
+        "return self.softmax(scores + torch.bernoulli(torch.ones_like(scores) * 0.1) * -1e12) @ v",
+        "return self.drop(q @ k.mT * self.scale)",
+        "return self.drop(x).softmax(-1)",
+    ],
+)
+def test_dropout_elsewhere_is_left_alone(body: str) -> None:
+    assert codes(forward(body)) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["attn_mask=mask, is_causal=True", "mask, 0.0, True", "self.keep[:t, :t].bool(), is_causal=True"],
+)
+def test_a_mask_beside_is_causal_is_found(given: str) -> None:
+    assert codes(forward(f"return {SDPA.format(given)}")) == ["ATN802"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"return {SDPA.format('attn_mask=None, is_causal=True')}",
+        f"return {SDPA.format('attn_mask=mask, is_causal=False')}",
+        f"return {SDPA.format('attn_mask=mask, is_causal=mask is None')}",
+        f"return {SDPA.format('attn_mask=mask, is_causal=self.causal')}",
+        f"if mask is None:\n    return {SDPA.format('attn_mask=mask, is_causal=True')}\nreturn x",
+        f"if mask is not None:\n    return x\nelse:\n    return {SDPA.format('attn_mask=mask, is_causal=True')}",
+    ],
+)
+def test_one_of_both_is_left_alone(body: str) -> None:
+    assert codes(forward(body)) == []
+
+
+@pytest.mark.parametrize(
+    ("imported", "used"),
+    [
+        ("import torch", "torch.backends.cuda.sdp_kernel"),
+        ("from torch.backends.cuda import sdp_kernel", "sdp_kernel"),
+        ("from torch.backends import cuda", "cuda.sdp_kernel"),
+    ],
+)
+def test_the_old_choice_of_kernels_is_found_without_a_core_in_sight(imported: str, used: str) -> None:
+    source = f"{imported}\ndef run(model, x):\n    with {used}(enable_math=False):\n        return model(x)\n"
+    assert codes(source) == ["ATN803"]
+
+
+def test_the_new_choice_of_kernels_is_left_alone() -> None:
+    imported = "from torch.nn.attention import sdpa_kernel\n"
+    assert codes(f"{imported}def run(model, x):\n    with sdpa_kernel([]):\n        return model(x)\n") == []
