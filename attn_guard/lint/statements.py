@@ -143,7 +143,7 @@ def _branch(frame: Frame, node: cst.If) -> None:
     elif (missing := _tested_for_none(frame, node.test)) is not None:
         sides = [sides[0] if missing else sides[1]]
     if not modes.asks_for_the_mode(node.test):
-        _alternatives(frame, node, sides, _none_on_each_side(node.test))
+        _alternatives(frame, node, sides, _none_on_each_side(node.test) if len(sides) > 1 else ())
         return
     with modes.within_a_test(frame.walk.record):
         _alternatives(frame, node, sides)
