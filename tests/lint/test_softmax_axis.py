@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from attn_guard.anatomy import Axis
-from attn_guard.lint.run import lint_source, sites_of
+from attn_guard.lint.judge import sites_of
+from attn_guard.lint.run import lint_source
 from tests.lint.sources import forward
 
 
