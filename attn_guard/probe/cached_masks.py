@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.decoding import Mismatch, decoders
 from attn_guard.probe.flow import Flow
@@ -64,8 +61,9 @@ def _opened(xray: XRay, chunk: Mismatch) -> Opened | None:
             continue
         if here.shape[1:] != (runs.total, runs.total) or there.shape != (len(here), runs.end - runs.start, runs.end):
             continue
-        known = _with_a_key(ours)[:, runs.start : runs.end] & _with_a_key(theirs)
-        here, there = here[:, runs.start : runs.end, : runs.end] & known, there & known
+        cut = (slice(None), slice(runs.start, runs.end), slice(runs.end))
+        known = ours.judged[cut] & theirs.judged
+        here, there = here[cut] & known, there & known
         if bool((here < there).any() and (here <= there).all()):
             return Opened(theirs, int((there & ~here).sum()), chunk.when)
     return None
@@ -73,12 +71,3 @@ def _opened(xray: XRay, chunk: Mismatch) -> Opened | None:
 
 def _orders(xray: XRay, tape: Tape) -> list[Order]:
     return [Order(Anatomy(trace, xray.module, xray.contract.scale, xray.seed)) for trace in traces(Flow.of(tape))]
-
-
-def _with_a_key(order: Order) -> Tensor:
-    """[slice, query, 1]: queries that the masks leave some key."""
-    blocked = order.anatomy.blocked
-    if blocked is None:
-        assert order.seen is not None
-        return torch.ones_like(order.seen[..., :1])
-    return ~blocked.cpu().all(dim=-1, keepdim=True)

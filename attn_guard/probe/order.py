@@ -49,6 +49,16 @@ class Order:
         return seen
 
     @cached_property
+    def judged(self) -> Tensor:
+        """[slice, query, key], True at queries that the masks leave some key: what another one sees is up to the fill,
+        or to how a NaN is cleaned. Only where `seen` is known."""
+        assert self.seen is not None
+        blocked = self.anatomy.blocked
+        if blocked is None or blocked.shape != self.seen.shape:
+            return torch.ones_like(self.seen)
+        return ~blocked.cpu().all(dim=-1, keepdim=True).expand(self.seen.shape)
+
+    @cached_property
     def distance(self) -> Tensor | None:
         """[slice, query, key]: places from the query's own key to a key; None where order is unknown."""
         distance = self.anatomy.influence.distance

@@ -41,14 +41,8 @@ class Side:
     sites: tuple[Anatomy, ...]
 
     @cached_property
-    def seen(self) -> tuple[Tensor | None, ...]:
-        return tuple(Order(site).seen for site in self.sites)
-
-    @cached_property
-    def with_a_key(self) -> tuple[Tensor | None, ...]:
-        """[slice, query, 1] of each site: queries that the masks leave some key; None where they leave all of them."""
-        blocked = (site.blocked for site in self.sites)
-        return tuple(None if cells is None else ~cells.cpu().all(dim=-1, keepdim=True) for cells in blocked)
+    def orders(self) -> tuple[Order, ...]:
+        return tuple(Order(site) for site in self.sites)
 
 
 @dataclass(frozen=True)
@@ -64,23 +58,18 @@ class Divergence:
     def dropped(self) -> tuple[Side, Anatomy, int] | None:
         """(side, site, number of keys) where one side sees every key that the other does, and others that are blocked
         there."""
-        sides = (self.usual, self.other)
-        for ours, theirs, here, there, *with_a_key in zip(
-            *(side.sites for side in sides),
-            *(side.seen for side in sides),
-            *(side.with_a_key for side in sides),
-            strict=False,
-        ):
+        for ours, theirs in zip(self.usual.orders, self.other.orders, strict=False):
+            here, there = ours.seen, theirs.seen
             if here is None or there is None or here.shape != there.shape:
                 continue
-            for known in with_a_key:  # what a query without any key sees is up to the fill
-                here, there = (here, there) if known is None else (here & known, there & known)
+            known = ours.judged & theirs.judged
+            here, there = here & known, there & known
             if bool((here == there).all()):
                 continue
             if bool((here <= there).all()):
-                return self.other, theirs, int((there & ~here).sum())
+                return self.other, theirs.anatomy, int((there & ~here).sum())
             if bool((there <= here).all()):
-                return self.usual, ours, int((here & ~there).sum())
+                return self.usual, ours.anatomy, int((here & ~there).sum())
         return None
 
     @property
