@@ -57,6 +57,9 @@ EXTREME = -1e4
 
 
 def check(site: Site) -> Iterator[Finding]:
+    """The weights must go on to a value: many a loss fills similarities with something low, and takes a softmax."""
+    if site.context is None:
+        return
     for mask in site.find(StepKind.MASK, Stage.SCORES):
         if mask.fill is None or _completed(site, mask):
             continue

@@ -16,8 +16,9 @@ and the code falls back to a branch that was never given the mask; `checkpoint(b
 mask)`; causality that is added only `if mask is not None`. Tests run one of the paths. The other one is used for
 training, for plots or on other hardware, and looks at padding or into the future.
 
-In source, only a switch between two computations in one function is followed, and only where it is sure that one of
-them has no mask: a test that asks for the mask itself, a cache or a length has its reasons.
+In source, a switch between two computations in one function is followed where it is sure that one of them has no
+mask: a test that asks for the mask itself, a cache or a length has its reasons. A mask that is joined to an optional
+argument, if there is one, and used nowhere else, is told as well.
 
 Example
 -------
@@ -55,6 +56,9 @@ def lint(function: Function) -> Iterator[Finding]:
     """Attention on both sides of a switch of which one is surely without a mask."""
     for path in function.maskless_paths:
         yield GOTCHA.at(path.location, "the mask of the other path is lost on this one", related=path.related)
+    for mask in function.masks_lost_without_caller:
+        fix = "apply the mask outside of the test, whether another one is given or not"
+        yield GOTCHA.at(mask.location, mask.text, severity=Severity.WARNING, help=fix)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
 from attn_guard.lint import names, wiring
 from attn_guard.lint.decorators import decorator_arguments
+from attn_guard.lint.optional_masks import lost_without_caller
 from attn_guard.lint.paths import first_mask, masked_beside
 from attn_guard.lint.record import Event, Record, SiteDraft, Trouble, softmax_of
 from attn_guard.lint.regions import Class, Region
@@ -168,6 +169,13 @@ class Function:
         """Whether the file makes an object of the class and turns it into float16."""
         made = rf"\b{self.class_name}\([^\n]*\)\.(?:half\(\)|to\((?:dtype=)?torch\.(?:half|float16)\))"
         return bool(self.class_name) and re.search(made, self.file) is not None
+
+    @property
+    def masks_lost_without_caller(self) -> Iterator[Fault]:
+        """Where a mask of the function's own is joined to one that may be left out, and used nowhere else."""
+        if "is_causal" not in self.region.text:
+            for statement, own, given in lost_without_caller(self._tree):
+                yield Fault(self.region.location(statement), f"{own} is lost where no {given} is given")
 
     @property
     def maskless_paths(self) -> Iterator[Fault]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from attn_guard.anatomy import StepKind
+from attn_guard.lint import layout
 from attn_guard.lint.paths import exclude_each_other
 from attn_guard.lint.place import Place
 from attn_guard.lint.record import Event, Trouble
@@ -45,11 +46,17 @@ def _check(place: Place, mask: Mask, scores: Tensor | None) -> None:
     used = place.draft(StepKind.MASK)
     if mask.split:
         place.record.note(Trouble.SPLIT, Event(mask.split, related=used, label="used here"))
-    axes = len(scores.axes) if scores and scores.axes else 0
+    axes = len(scores.axes) if scores and _samples_come_first(scores) and scores.axes else 0
     if mask.rank is not None and mask.per_sample and mask.rank < axes:
         place.record.note(
             Trouble.TOO_FEW_AXES, Event(used, f"{mask.name} has {mask.rank} axes, the scores have {axes}")
         )
+
+
+def _samples_come_first(scores: Tensor) -> bool:
+    """Whether the scores are surely (batch, heads, queries, keys) or (batch, queries, keys), and not heads first."""
+    axes = scores.axes or ()
+    return (len(axes) == 4 and layout.is_heads(axes[1])) or (len(axes) == 3 and not layout.is_heads(axes[0]))
 
 
 def _read(place: Place, mask: Mask, *, hides: bool) -> None:

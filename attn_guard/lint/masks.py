@@ -185,11 +185,13 @@ def moved(value: Value) -> Value:
         value = replace(value, rank=None, per_sample=False)
     if not isinstance(value, Mask) or not value.triangle:
         return value
-    return replace(value, triangle=None, made=None, meaning=_meaning_without_triangle(value))
+    return without_triangle(value)
 
 
-def _meaning_without_triangle(mask: Mask) -> Meaning | None:
-    return mask.meaning if not mask.triangle or mask.meaning is Meaning.ADDED else None
+def without_triangle(mask: Mask) -> Mask:
+    """A mask that is no longer known to be a triangle, nor what True means in it if that was all there was to tell."""
+    meaning = mask.meaning if not mask.triangle or mask.meaning is Meaning.ADDED else None
+    return replace(mask, triangle=None, made=None, meaning=meaning)
 
 
 def transposed(value: Value, first: int | None, second: int | None) -> Value:
@@ -207,7 +209,7 @@ def sliced(mask: Mask, slices: Many[cst.SubscriptElement], bounds: Many[Value | 
     mask = _of_rank(mask, slices)
     axes = [(element.slice, bound) for element, bound in zip(slices, bounds, strict=True) if not _is_new(element)]
     if any(_begins_later(part) for part, _ in axes[-2:]):
-        return replace(mask, triangle=None, made=None, meaning=_meaning_without_triangle(mask))
+        return without_triangle(mask)
     last = [bound for part, bound in axes[-2:] if isinstance(part, cst.Slice)]
     if mask.triangle and len(last) == 2 and all(isinstance(bound, Scalar) for bound in last) and last[0] != last[1]:
         return replace(mask, triangle=replace(mask.triangle, square=False))

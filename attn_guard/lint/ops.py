@@ -35,6 +35,7 @@ from attn_guard.lint.values import (
     Mask,
     Meaning,
     Nothing,
+    Positions,
     Role,
     Scalar,
     Sequence,
@@ -85,7 +86,17 @@ def expanded(call: Call) -> Value:
     return replace(value, axes=None, order=None, grid=None) if isinstance(value, Tensor) else masks.reshaped(value)
 
 
+def padded(call: Call) -> Value:
+    """``F.pad``: a mask has as many axes as before, but its triangle is moved."""
+    value, moved = as_mask(call.arg(0, "input")), reindexed(call)
+    if value is None or isinstance(moved, Tensor):
+        return moved
+    return replace(masks.without_triangle(value), rank=value.rank, per_sample=value.per_sample)
+
+
 def repeated(call: Call) -> Value:
+    if isinstance(call.arg(0), Positions):
+        return UNKNOWN
     mask = as_mask(call.arg(0))
     return masks.tiled(mask, call.place, call.args[1:]) if mask else expanded(call)
 
@@ -487,8 +498,9 @@ FUNCTIONS = _table(
     ("squeeze squeeze_", reshaping.squeeze),
     ("movedim moveaxis", reshaping.movedim),
     ("repeat tile", repeated),
+    ("pad", padded),
     ("expand expand_as repeat_interleave broadcast_to index_select", expanded),
-    ("gather roll flip narrow select view_as reshape_as pad", reindexed),
+    ("gather roll flip narrow select view_as reshape_as", reindexed),
     ("masked_fill masked_fill_", masked_fill),
     ("where", where),
     ("tril tril_", triangle),

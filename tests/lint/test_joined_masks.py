@@ -58,7 +58,8 @@ def test_masks_that_are_joined_as_they_should_or_unknown_are_fine(then: str) -> 
         "scores = scores.masked_fill(key_padding_mask, -1e9)",
         "scores = scores.masked_fill(key_padding_mask[:, None, :].bool(), -1e9)",
         "scores = scores.masked_fill(key_padding_mask.unsqueeze(1), -1e9)",
-        "mask = mask.flatten(1)\nmask = mask[:, None, :] * mask[:, :, None]\nscores = scores.masked_fill(~mask, -1e9)",
+        "mask = F.pad(mask.flatten(1), (1, 0), value=True)\n"
+        "mask = mask[:, None, :] * mask[:, :, None]\nscores = scores.masked_fill(~mask, -1e9)",
         "n, s = ids.shape\nscores = scores.masked_fill((ids == pad_id)[:, None], -1e9)",
         "keep = torch.arange(t)[None, :] < lengths[:, None]\nscores = scores.masked_fill(~keep, -1e9)",
     ],
@@ -86,6 +87,15 @@ def test_mask_of_too_few_axes_is_found(then: str) -> None:
 def test_mask_of_as_many_axes_or_of_unknown_ones_is_fine(then: str) -> None:
     source = attention(then=then).replace("mask=None)", "mask=None, key_padding_mask=None)")
     assert "ATN207" not in codes(source)
+
+
+def test_scores_with_the_heads_first_are_fine() -> None:
+    body = """
+    q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
+    scores = (q @ k.mT * self.scale).masked_fill(key_padding_mask.unsqueeze(1), -1e9)
+    return scores.softmax(-1) @ v
+    """
+    assert codes(forward(body).replace("mask=None)", "key_padding_mask=None)")) == []
 
 
 def test_helper_that_is_given_a_mask_with_all_axes_is_fine() -> None:

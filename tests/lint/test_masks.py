@@ -73,6 +73,12 @@ def test_fill_of_minus_ten_thousand_is_information_only() -> None:
     assert (finding.code, finding.severity) == ("ATN203", Severity.INFO)
 
 
+def test_low_number_in_similarities_that_meet_no_value_is_fine() -> None:
+    source = "import torch\nimport torch.nn.functional as F\ndef loss(q, k, same):\n    s = q @ k.T\n"
+    source += "    s.masked_fill_(same, -10.0)\n    return -F.softmax(s, -1).diagonal().log().mean()\n"
+    assert codes(source) == []
+
+
 LATE = """
 weights = (q @ k.mT * self.scale).softmax(dim=-1)
 {}

@@ -113,3 +113,35 @@ def test_path_after_an_early_return_is_found() -> None:
 )
 def test_paths_that_differ_for_a_reason_or_not_at_all_are_fine(switch: str, plain: str, fused: str) -> None:
     assert codes(forward(SWITCHED.format(switch=switch, plain=plain, fused=fused))) == []
+
+
+JOINED = "{}\nscores = q @ k.mT * self.scale\nif mask is not None:\n    scores = scores.masked_fill(~mask, -1e9)\n"
+JOINED += "return scores.softmax(-1) @ v"
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        "causal = torch.ones(t, t, dtype=torch.bool).tril()\nif mask is not None:\n    mask = mask & causal",
+        "if mask is not None:\n    mask = torch.logical_and(mask, self.causal_mask[:t, :t])",
+        "self.causal_mask = self.causal_mask.to(q.dtype)\nif self.causal_mask is not None:\n"
+        "    if mask is not None:\n        mask = self.causal_mask + mask",
+        "if mask is not None:\n    mask &= self.causal_mask",
+    ],
+)
+def test_own_mask_that_only_a_given_mask_brings_in_is_found(joined: str) -> None:
+    assert codes(forward(JOINED.format(joined))) == ["ATN209"]
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        "if mask is not None:\n    mask = mask & self.causal_mask\nelse:\n    mask = self.causal_mask",
+        "causal = self.causal_mask\nif mask is not None:\n    causal = causal & mask\nmask = causal",
+        "if mask is None:\n    mask = self.causal_mask\nif mask is not None:\n    mask = mask & self.causal_mask",
+        "if mask is not None:\n    mask = mask[:, None, None].bool()",
+        "if mask is not None:\n    mask = mask & self.window",
+    ],
+)
+def test_own_mask_that_is_used_without_a_given_one_is_fine(joined: str) -> None:
+    assert codes(forward(JOINED.format(joined))) == []
