@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
@@ -69,8 +69,17 @@ def _reads(node: cst.CSTNode, name: str, apart_from: cst.If) -> Iterator[cst.CST
 def _dotted_names(node: cst.CSTNode) -> Iterator[str]:
     if name := _dotted(node):
         yield name
-    for child in node.children if not name else ():
+    for child in _inner(node) if not name else ():
         yield from _dotted_names(child)
+
+
+def _inner(node: cst.CSTNode) -> Iterable[cst.CSTNode]:
+    """What is in an expression, without names of attributes and of functions."""
+    if isinstance(node, cst.Attribute):
+        return (node.value,)
+    if isinstance(node, cst.Call) and _dotted(node.func):
+        return node.args
+    return (node.value,) if isinstance(node, cst.Arg) else node.children
 
 
 def _dotted(node: cst.CSTNode) -> str:

@@ -141,6 +141,8 @@ def test_own_mask_that_only_a_given_mask_brings_in_is_found(joined: str) -> None
         "if mask is None:\n    mask = self.causal_mask\nif mask is not None:\n    mask = mask & self.causal_mask",
         "if mask is not None:\n    mask = mask[:, None, None].bool()",
         "if mask is not None:\n    mask = mask & self.window",
+        "if mask is not None:\n    mask = invert_mask(mask)",
+        "if mask is not None:\n    mask = self.expand_mask(mask, kind=self.mask_kind(t)).to_mask(t)",
     ],
 )
 def test_own_mask_that_is_used_without_a_given_one_is_fine(joined: str) -> None:
