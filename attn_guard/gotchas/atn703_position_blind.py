@@ -46,7 +46,7 @@ GOTCHA = Gotcha(
 def probe(xray: XRay) -> Iterator[Finding]:
     if xray.contract.positions is True and xray.is_blind:
         yield GOTCHA.at(
-            xray.sites[0].trace.scores.location,
+            xray.without_positions,
             expected="outputs that depend on the order",
             found="the same outputs in another order of the inputs",
         )

@@ -277,6 +277,14 @@ class XRay:
         """Whether the order of the inputs makes no difference."""
         return is_blind(self)
 
+    @property
+    def without_positions(self) -> Location:
+        """Where positions are missing: where the ids are looked up that they would be added to, or else where the first
+        scores are made."""
+        main = self.streams.main
+        lookup = None if main is None else self.tape.maker(main.rows.value)
+        return (self.sites[0].trace.scores if lookup is None else lookup).location
+
     @cached_property
     def misplaced(self) -> Misplaced | None:
         """Where what an attention makes of one position comes out at another, for want of swapped axes."""

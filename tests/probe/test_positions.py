@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import attn_guard
+from tests.probe import modules
 from tests.probe.modules import CAUSAL_STYLES, STYLES, Block, D, Decoder, features, seeded
 from tests.probe.silent_modules import Alibi, KeyConvolution, RelativeTable, Rotary
 
@@ -112,8 +114,10 @@ def test_order_is_known_by_other_means(build: Callable[[], nn.Module]) -> None:
     assert codes(seeded(build), causal=True, positions=True) == set()
 
 
-def test_a_language_model_without_positions() -> None:
-    assert codes(seeded(Decoder), positions=True) == {"ATN703"}
+def test_a_language_model_without_positions_is_blamed_where_it_looks_up_its_tokens() -> None:
+    (found,) = attn_guard.check(seeded(Decoder), positions=True, select=POSITIONS)
+    lines = Path(modules.__file__).read_text(encoding="utf-8").splitlines()
+    assert (found.code, "embed" in lines[found.location.line - 1]) == ("ATN703", True)
 
 
 class LeftPadded(nn.Module):
