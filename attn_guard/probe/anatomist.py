@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isclose, prod
@@ -101,9 +101,17 @@ class Anatomy:
 
     def stacked(self, ops: Sequence[Op], value: Tensor) -> Tensor | None:
         """A value of the scores' cells at the end of a chain of operations from them, as (slices, queries, keys)."""
+        return self.stacking(ops)(value)
+
+    def stacking(self, ops: Sequence[Op]) -> Callable[[Tensor], Tensor | None]:
+        """`stacked` for several values at the end of one chain of operations."""
         found = Cells.of(self.trace.flow.tape, self.trace.scores.output, ops)
-        stack = None if found is None else found.stack(value)
-        return stack.mT if stack is not None and self.trace.flipped else stack
+
+        def stack(value: Tensor) -> Tensor | None:
+            cells = None if found is None else found.stack(value)
+            return cells.mT if cells is not None and self.trace.flipped else cells
+
+        return stack
 
     @cached_property
     def site(self) -> Site:
@@ -188,16 +196,14 @@ class Anatomy:
     def leaking(self) -> tuple[Step, float] | None:
         """(mask, weight) where keys that a mask blocks change the context: the step of the weakest mask and the largest
         such weight."""
-        blocked, influence = self.blocked, self.influence.slices
-        if blocked is None or influence is None or blocked.shape != influence.shape:
-            return None
-        blocked = blocked.cpu() & ~blocked.cpu().all(dim=-1, keepdim=True)
         weights = self.stacked(self.trace.before, self.trace.flow.tape.values[self.trace.softmax.output])
-        if weights is None:
+        if self.blocked is None or weights is None:
             return None
-        weights = weights.cpu()
-        cells = blocked & influence & (weights != 0) & ~torch.eye(*blocked.shape[-2:], dtype=torch.bool)
-        if not cells.any():
+        blocked, weights = self.blocked.cpu(), weights.cpu()
+        cells = blocked & ~blocked.all(dim=-1, keepdim=True) & ~torch.eye(*blocked.shape[-2:], dtype=torch.bool)
+        cells &= weights != 0
+        influence = self.influence.slices if cells.any() else None
+        if influence is None or influence.shape != cells.shape or not (cells := cells & influence).any():
             return None
         place = max(self.masks, key=lambda mask: -inf if mask.fill is None else mask.fill).op.location
         steps = self.site.before_softmax(StepKind.MASK)

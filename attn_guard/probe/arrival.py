@@ -6,7 +6,7 @@ operations that make the mask are replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.influence import NONE, SEVERAL, by_bit, decoded, halves
-from attn_guard.probe.on_scores import cells_at, on_scores
+from attn_guard.probe.on_scores import cells_at, cells_from, on_scores
 from attn_guard.probe.placement import Placement
 from attn_guard.probe.replay import Replay, ReplayError
 from attn_guard.probe.tape import Op, same
@@ -133,7 +133,9 @@ class Arrival:
         return self.anatomy.blocked if cells is None else cells
 
 
-def arrivals(anatomy: Anatomy, name: str, axes: Axes, place: Placement | None) -> Iterator[Arrival]:
+def arrivals(
+    anatomy: Anatomy, name: str, axes: Axes, placed: Callable[[Anatomy], Placement | None]
+) -> Iterator[Arrival]:
     """Each operation at which the mask argument ``name`` meets the scores of a site."""
     flow = anatomy.trace.flow
     tape = flow.tape
@@ -145,6 +147,7 @@ def arrivals(anatomy: Anatomy, name: str, axes: Axes, place: Placement | None) -
         for operand in op.inputs:
             if operand == incoming or operand not in made or operand in flow.content:
                 continue
+            place = placed(anatomy)
             entries = _followed(anatomy, source, operand, op, halves(tape.values[source].numel()))
             samples = _followed(anatomy, source, operand, op, _halves_of_samples(tape.values[source], axes, place))
             if entries is not None and samples is not None:
@@ -177,17 +180,17 @@ def _followed(anatomy: Anatomy, source: int, operand: int, op: Op, groups: list[
     """
     tape = anatomy.trace.flow.tape
     mask, scores = tape.values[source], tape.values[op.output].shape
-    replay = Replay(tape, [source], [operand])
+    replay, cells = Replay(tape, [source], [operand]), cells_from(anatomy, op)
     found: list[Tensor] = []
     for base in (torch.zeros_like(mask), torch.full_like(mask, _marked(mask))):
         try:
             before = replay({source: base})[operand]
             changed = [replay({source: _flipped(base, group, mask)})[operand] for group in groups]
-            cells = [cells_at(anatomy, op, (~same(again, before)).expand(scores)) for again in changed]
+            touched = [cells((~same(again, before)).expand(scores)) for again in changed]
         except (ReplayError, RuntimeError):
             return None
-        known = [one.cpu() for one in cells if one is not None]
-        if len(known) < len(cells):
+        known = [one.cpu() for one in touched if one is not None]
+        if len(known) < len(touched):
             return None
         if not known:
             return torch.tensor(NONE).expand(1, 1, 1)

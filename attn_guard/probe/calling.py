@@ -82,6 +82,11 @@ def known_meaning(name: str) -> MaskMeaning | None:
     return "ignore" if name.endswith("key_padding_mask") else None
 
 
+def is_of_torch(module: nn.Module) -> bool:
+    """Whether a module is a layer of torch itself."""
+    return type(module).__module__.startswith("torch.nn.")
+
+
 def bound(module: nn.Module, call: Call) -> dict[str, Any]:
     """Parameter name → value of a call; positions where the signature cannot tell."""
     signature = _signature(module)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
+
+from attn_guard.probe.calling import Call
 
 T = TypeVar("T")
 
@@ -30,6 +33,18 @@ def copied(value: Any, done: dict[int, Any] | None = None) -> Any:
     if id(value) not in done:
         done[id(value)] = _copied(value, done)
     return done[id(value)]
+
+
+def with_copies(call: Call) -> Call:
+    """A call whose caches and other objects may be written to; tensors alone are put right by whoever runs it."""
+    given = (*call.args, *call.kwargs.values())
+    if all(isinstance(value, Tensor | int | float | str | None) for value in given):
+        return call
+    try:
+        args, kwargs = copied((call.args, call.kwargs))
+    except NotCopiedError:
+        return call
+    return replace(call, args=args, kwargs=kwargs)
 
 
 def each_changed(inputs: T, change: Callable[[Tensor], Tensor]) -> T:

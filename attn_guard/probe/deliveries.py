@@ -18,14 +18,15 @@ from attn_guard.anatomy import Size
 from attn_guard.contract import MaskMeaning
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.arrival import Arrival, Axes, arrivals
-from attn_guard.probe.calling import as_mask, bound, mask_parameters
+from attn_guard.probe.calling import Call, as_mask, bound, is_of_torch, mask_parameters
 from attn_guard.probe.dimensions import heads_of
 from attn_guard.probe.influence import NONE
 from attn_guard.probe.on_scores import on_scores
-from attn_guard.probe.placement import placement
+from attn_guard.probe.placement import Placement, placement
 from attn_guard.probe.replay import ReplayError
 from attn_guard.probe.streams import Stream
 from attn_guard.probe.tape import Op
+from attn_guard.probe.trial import tried
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
@@ -70,10 +71,12 @@ class Delivery:
 
     def _at(self, anatomy: Anatomy) -> list[Arrival]:
         try:
-            place = placement(anatomy.influence, len(self.allowed), batch_first=self.seen.call.batch_first)
-            return list(arrivals(anatomy, self.name, self.axes, place))
+            return list(arrivals(anatomy, self.name, self.axes, self._placed))
         except ReplayError:
             return []
+
+    def _placed(self, anatomy: Anatomy) -> Placement | None:
+        return placement(anatomy.influence, len(self.allowed), batch_first=self.seen.call.batch_first)
 
     @cached_property
     def made(self) -> frozenset[int]:
@@ -107,9 +110,9 @@ class Delivery:
 
     def joined_by_and(self, anatomy: Anatomy) -> Arrival | None:
         """The arrival at a site at which the mask has a say only over keys that a causal mask hides anyway."""
-        later = anatomy.influence.later
         own = [arrival for arrival in self.arrivals if arrival.anatomy is anatomy]
-        if later is None or not own or "q" in self.axes:
+        later = anatomy.influence.later if own and "q" not in self.axes else None
+        if later is None:
             return None
         follows = torch.stack([arrival.entries != NONE for arrival in own]).any(dim=0)
         if not follows.any() or follows.shape != later.shape or (follows & ~later).any():
@@ -170,12 +173,19 @@ def refused(xray: XRay, taken: Collection[str]) -> Iterator[XRay]:
         stream = next(iter(masked_by(xray, name)), None)
         if name in taken or stream is None:
             continue
-        axes = next(iter(forms(xray, name, stream)), FORMS[0])
-        allowed = _allowed(xray, stream, axes)
-        if allowed is not None:
-            keep = shaped(allowed, axes, heads(xray))
-            mask = as_mask(keep, meaning or "attend", xray.tape.values[stream.rows.value].dtype)
-            yield xray.again(xray.call.with_argument(xray.module, name, mask.contiguous()))
+        call = likeliest(xray, name, meaning, stream)
+        if call is not None and not tried(xray.module, call, name, xray.seed).ran:
+            yield xray.again(call)
+
+
+def likeliest(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stream) -> Call | None:
+    """The call with a mask argument in the likeliest form."""
+    axes = next(iter(forms(xray, name, stream)), FORMS[0])
+    allowed = _allowed(xray, stream, axes)
+    if allowed is None:
+        return None
+    mask = as_mask(shaped(allowed, axes, heads(xray)), meaning or "attend", xray.tape.values[stream.rows.value].dtype)
+    return xray.call.with_argument(xray.module, name, mask.contiguous())
 
 
 def handed_over(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stream, axes: Axes) -> Delivery | None:
@@ -185,10 +195,18 @@ def handed_over(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stre
     keep = shaped(allowed, axes, heads(xray))
     value = xray.tape.values[stream.rows.value]
     weak: Delivery | None = None
+    unsure = meaning is None or axes not in (forms(xray, name, stream) or FORMS)[:1]
     for kind in _kinds(meaning, xray, name):
         mask = as_mask(keep, kind, value.dtype)
         for form in (mask, mask.long()) if kind == "attend" else (mask,):
-            seen = xray.again(xray.call.with_argument(xray.module, name, form.contiguous()))
+            call = xray.call.with_argument(xray.module, name, form.contiguous())
+            if unsure:
+                trial = tried(xray.module, call, name, xray.seed)
+                if not trial.ran:
+                    continue
+                if not trial.read:
+                    return weak
+            seen = xray.again(call)
             if seen.tape.failure is not None:
                 continue
             found = Delivery(name, meaning, axes, allowed, stream, xray.streams.main, seen)
@@ -217,7 +235,7 @@ def forms(xray: XRay, name: str, stream: Stream) -> list[Axes]:
         return ["bk"]
     given = bound(xray.module, xray.call).get(name)
     if not isinstance(given, Tensor):
-        return []
+        return ["qk"] if is_of_torch(xray.module) else []
     fitting = []
     for axes in FORMS:
         allowed = _allowed(xray, stream, axes)

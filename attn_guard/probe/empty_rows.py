@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
+from attn_guard.probe.calling import is_of_torch
 from attn_guard.probe.copies import NotCopiedError, copied
 from attn_guard.probe.deliveries import Delivery
 from attn_guard.probe.hygiene import preserved
@@ -138,7 +139,7 @@ def _place(anatomy: Anatomy) -> Location:
 def _is_of_torch(anatomy: Anatomy) -> bool:
     """Whether a layer of torch computes the weights: its rows without a key are its own business."""
     owner = anatomy.module.get_submodule(anatomy.trace.softmax.module)
-    return type(owner).__module__.startswith("torch.nn.")
+    return is_of_torch(owner)
 
 
 def _gradient_is_nan(seen: XRay, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:

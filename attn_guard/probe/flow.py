@@ -128,9 +128,9 @@ class Flow:
 
     def between(self, source: int, target: int) -> list[Op]:
         """The operations on any way from a value to a value computed from it, in order."""
-        after = self.tape.descendants([source])
-        behind = self.tape.ancestors(target, within=after) if target in after else set[int]()
-        return [op for op in self.tape.ops if not behind.isdisjoint(op.outputs) and not behind.isdisjoint(op.inputs)]
+        behind = self.tape.between(source, target)
+        makers = {op.index: op for value in behind if (op := self.tape.maker(value)) is not None}
+        return [op for _, op in sorted(makers.items()) if not behind.isdisjoint(op.inputs)]
 
     def chain(self, source: int, target: int) -> list[Op]:
         """One way from a value to a value computed from it: at each operation, its first operand that lies on a way."""

@@ -5,7 +5,7 @@ No tolerance is needed: what does not depend on a position stays the same bit fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from attn_guard.probe.flow import LAYOUT, NORM, PRODUCT, SUM, stacked
+from attn_guard.probe.moves import moved_labels
 from attn_guard.probe.origins import Origin, Rows, feature_axis, origin, rows_of
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
@@ -75,7 +76,12 @@ class Influence:
     @cached_property
     def _rows(self) -> dict[str, Tensor]:
         """[slice, row] of each operand: the row of its origin that it comes from."""
-        return {name: decoded(bits.any(dim=self.features[name])) for name, bits in self._bits.items()}
+        return {name: self._rows_along(name, axis) for name, axis in self.features.items()}
+
+    def _rows_along(self, name: str, axis: int) -> Tensor:
+        """The row of its origin that all numbers along an axis of an operand come from (`NONE`, `SEVERAL`)."""
+        moved = self._moved.get(name)
+        return decoded(self._bits[name].any(dim=axis)) if moved is None else _common(moved, axis)
 
     @property
     def features(self) -> dict[str, int]:
@@ -87,8 +93,8 @@ class Influence:
     def over_channels(self) -> bool:
         """Whether channels attend to channels: one row of an operand holds all positions, one column each of them."""
         return any(
-            bool((self._rows[name] == SEVERAL).any() and (decoded(bits.any(dim=-3 - self.features[name])) >= 0).all())
-            for name, bits in self._bits.items()
+            bool((rows == SEVERAL).any() and (self._rows_along(name, -3 - self.features[name]) >= 0).all())
+            for name, rows in self._rows.items()
         )
 
     @cached_property
@@ -129,23 +135,40 @@ class Influence:
         differences = self._differences((rows,), halves(len(rows)), [operand])
         return decoded(by_bit([stacked(one[operand]).any(dim=self.features[name]) for one in differences]))
 
-    @cached_property
-    def _bits(self) -> dict[str, Tensor]:
-        """[bit, 0 or 1, slice, row, column] of each operand: where it differs when the rows of its origin whose
-        number has this bit (0: has it not) are changed. Log2 of the rows many replays tell where every row goes."""
+    @property
+    def _operands(self) -> Iterator[tuple[Rows, dict[str, int]]]:
+        """Each origin's rows, with the operands that come from them."""
         trace = self.trace
         parts = {
             "query": (self.query_origin.rows, trace.query),
             "key": (self.key_origin.rows, trace.key),
             "value": (self.value_origin.rows, trace.value),
         }
-        found: dict[str, Tensor] = {}
         for rows in {part.value: part for part, _ in parts.values()}.values():
-            names = [name for name, (part, _) in parts.items() if part.value == rows.value]
-            targets = [parts[name][1] for name in names]
-            differences = self._differences((rows,), halves(len(rows)), targets)
-            for name, target in zip(names, targets, strict=True):
-                found[name] = by_bit([stacked(one[target]) for one in differences])
+            yield rows, {name: operand for name, (part, operand) in parts.items() if part.value == rows.value}
+
+    @cached_property
+    def _moved(self) -> dict[str, Tensor]:
+        """[slice, row, column] of each operand that its origin is only moved to: the row that each number comes
+        from."""
+        found: dict[str, Tensor] = {}
+        for rows, operands in self._operands:
+            moved = moved_labels(self.trace.flow, rows, torch.arange(len(rows)), list(operands.values()))
+            found |= {name: stacked(moved[operand]) for name, operand in operands.items() if operand in moved}
+        return found
+
+    @cached_property
+    def _bits(self) -> dict[str, Tensor]:
+        """[bit, 0 or 1, slice, row, column] of each other operand: where it differs when the rows of its origin whose
+        number has this bit (0: has it not) are changed. Log2 of the rows many replays tell where every row goes."""
+        found: dict[str, Tensor] = {}
+        for rows, operands in self._operands:
+            names = [name for name in operands if name not in self._moved]
+            if names:
+                targets = [operands[name] for name in names]
+                differences = self._differences((rows,), halves(len(rows)), targets)
+                for name, target in zip(names, targets, strict=True):
+                    found[name] = by_bit([stacked(one[target]) for one in differences])
         return found
 
     def _differences(
@@ -187,22 +210,27 @@ class Influence:
         A key that comes from no input position (a learned one) shows no dependence. Of very many keys a sample is
         looked at.
         """
-        rows = self._rows["key"]
-        if (rows == SEVERAL).any() or self.trace.sideways:
+        if not self._lines_up:
             return None
+        rows = self._rows["key"]
         keys, values = self.key_origin.rows, self.value_origin.rows
         parts = [keys, values] if values.value != keys.value and len(values) == len(keys) else [keys]
         target = self.trace.context.output
         groups = sample(_groups(rows), self.trace.flow.tape.values[self.trace.scores.output].numel())
         shape = stacked(self.trace.flow.tape.values[target]).shape
-        if shape[0] != rows.shape[0]:
-            return None
         features = self.features["value"]
         found = torch.zeros(shape[0], shape[-3 - features], rows.shape[1], dtype=torch.bool)
         for group, difference in zip(groups, self._differences(parts, groups, [target]), strict=True):
             changed = stacked(difference[target]).any(dim=features)
             found |= changed[:, :, None] & torch.isin(rows, group)[:, None, :]
         return found
+
+    @property
+    def _lines_up(self) -> bool:
+        """Whether each key comes from one row, and the contexts are of the slices that the keys are of."""
+        rows, context = self._rows["key"], self.trace.flow.tape.values[self.trace.context.output]
+        known = not (rows == SEVERAL).any() and not self.trace.sideways
+        return bool(known and stacked(context).shape[0] == rows.shape[0])
 
     @property
     def map(self) -> Tensor | None:
@@ -221,7 +249,7 @@ class Influence:
     def distance(self) -> Tensor | None:
         """[slice, query, key]: how many places key j stands after the position of query i (negative: before it); None
         where order is unknown."""
-        if self.slices is None or self.is_self is not True or self.queries.shape[0] != self.keys.shape[0]:
+        if not self._lines_up or self.is_self is not True or self.queries.shape[0] != self.keys.shape[0]:
             return None
         own = (self.queries[:, :, None] == self.keys[:, None, :]) & (self.queries >= 0)[:, :, None]
         if not own.any(dim=-1).all() or self.scrambled_split:
@@ -237,7 +265,7 @@ class Influence:
     @property
     def causal(self) -> bool | None:
         """Whether no query depends on a later key; None where order is unknown, or where there is none."""
-        if self.slices is None or self.later is None or not self.later.any():
+        if self.later is None or not self.later.any() or self.slices is None:
             return None
         return not (self.slices & self.later).any()
 
@@ -294,10 +322,14 @@ class Influence:
         if len(context) != self.queries.numel():
             return ""
         owners = self.owners.reshape(-1)
-        groups = [torch.isin(owners, group).nonzero().flatten() for group in halves(int(owners.max()) + 1)]
-        differences = self._differences((context,), groups, [merged.value])
-        touched = by_bit([merged.touched(one[merged.value]) for one in differences])
-        mixed = (decoded(touched) == SEVERAL).nonzero().flatten().tolist()
+        moved = moved_labels(trace.flow, context, owners, [merged.value]).get(merged.value)
+        if moved is None:
+            groups = [torch.isin(owners, group).nonzero().flatten() for group in halves(int(owners.max()) + 1)]
+            differences = self._differences((context,), groups, [merged.value])
+            held = decoded(by_bit([merged.touched(one[merged.value]) for one in differences]))
+        else:
+            held = _common(moved.reshape(-1)[merged.elements], -1)
+        mixed = (held == SEVERAL).nonzero().flatten().tolist()
         return f"row {mixed[0]} of the merged heads takes from several positions" if mixed else ""
 
     @cached_property
@@ -330,6 +362,12 @@ def halves(count: int) -> list[Tensor]:
     numbers = torch.arange(count)
     bits = range(max(1, (count - 1).bit_length()))
     return [numbers[(numbers >> bit & 1) == wanted] for bit in bits for wanted in (0, 1)]
+
+
+def _common(rows: Tensor, axis: int) -> Tensor:
+    """The one number along an axis; `SEVERAL` where there are others."""
+    least, most = rows.aminmax(dim=axis)
+    return torch.where(least == most, least, SEVERAL)
 
 
 def _named(rows: Tensor, source: Origin) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from attn_guard.contract import Contract, MaskMeaning
-from attn_guard.probe.calling import known_meaning, mask_parameters
+from attn_guard.probe.calling import is_of_torch, known_meaning, mask_parameters
 from attn_guard.probe.evidence import CausalEvidence
 
 
@@ -45,7 +45,7 @@ def _with_masks(contract: Contract, masks: dict[str, MaskMeaning]) -> Contract:
 
 
 def _masks(module: nn.Module, declared: Contract, evidence: dict[str, str]) -> dict[str, MaskMeaning]:
-    """What True means in the mask arguments whose names follow torch.nn or transformers."""
+    """What True means in the mask arguments of torch's own layers, and where names follow torch.nn or transformers."""
     found: dict[str, MaskMeaning] = {}
     for name in mask_parameters(module):
         if name in (declared.masks or {}):
@@ -53,6 +53,9 @@ def _masks(module: nn.Module, declared: Contract, evidence: dict[str, str]) -> d
         meaning = known_meaning(name)
         if meaning is not None:
             evidence[name] = "True means ignore, as its name has it in torch.nn"
+        elif is_of_torch(module):
+            meaning = "ignore"
+            evidence[name] = "True means ignore, as torch.nn has it"
         elif name == "attention_mask" and getattr(module, "main_input_name", "") == "input_ids":
             meaning = "attend"
             evidence[name] = "1 means attend, as in transformers"

@@ -28,16 +28,16 @@ _OR = frozenset("bitwise_or bitwise_or_ logical_or logical_or_ __or__ __ior__".s
 def wrong_joins(xray: XRay) -> Iterator[Op]:
     """Operations that join two masks so that keys which one of them hides can be seen."""
     for anatomy in xray.sites:
-        for join, applied in _joins(anatomy):
+        for join, applied, scores in _joins(anatomy):
             try:
-                if _loses_one(xray, anatomy, join, applied):
+                if _loses_one(xray, anatomy, join, applied, scores):
                     yield join
             except (ReplayError, RuntimeError):
                 continue
 
 
-def _joins(anatomy: Anatomy) -> Iterator[tuple[Op, Op]]:
-    """Each join of two boolean masks, with the operation that applies the result to the scores."""
+def _joins(anatomy: Anatomy) -> Iterator[tuple[Op, Op, int]]:
+    """Each join of two boolean masks, with the operation that applies the result to the scores, and these."""
     flow = anatomy.trace.flow
     tape = flow.tape
     for incoming, op in on_scores(anatomy):
@@ -49,16 +49,16 @@ def _joins(anatomy: Anatomy) -> Iterator[tuple[Op, Op]]:
                 if join is None or join.name not in _AND | _OR or len(join.inputs) != 2:
                     continue
                 if all(tape.values[part].dtype == torch.bool for part in (*join.inputs, value)):
-                    yield join, op
+                    yield join, op, incoming
 
 
 def join_at(anatomy: Anatomy, applied: Op) -> Op:
     """The last join of masks that an operation applies to the scores; the operation itself where there is none."""
-    return max((join for join, op in _joins(anatomy) if op is applied), key=lambda op: op.index, default=applied)
+    return max((join for join, op, _ in _joins(anatomy) if op is applied), key=lambda op: op.index, default=applied)
 
 
-def _loses_one(xray: XRay, anatomy: Anatomy, join: Op, applied: Op) -> bool:
-    hides = _true_hides(anatomy, join, applied)
+def _loses_one(xray: XRay, anatomy: Anatomy, join: Op, applied: Op, scores: int) -> bool:
+    hides = _true_hides(anatomy, join, applied, scores)
     if hides is None or (join.name in _AND) is not hides:
         return False
     cells = [_hidden(anatomy, applied, value, hides) for value in (*join.inputs, join.output)]
@@ -78,14 +78,17 @@ def _loses_one(xray: XRay, anatomy: Anatomy, join: Op, applied: Op) -> bool:
     return of_positions and bool(first.any() and second.any() and not joined.any())
 
 
-def _true_hides(anatomy: Anatomy, join: Op, applied: Op) -> bool | None:
-    """Whether True in the result of a join hides keys; None where it makes no difference."""
+def _true_hides(anatomy: Anatomy, join: Op, applied: Op, scores: int) -> bool | None:
+    """Whether True in the result of a join hides keys; None where it makes no difference.
+
+    The scores stay as they were, which earlier layers would change otherwise.
+    """
     tape = anatomy.trace.flow.tape
-    replay = Replay(tape, [join.output], [applied.output])
+    replay = Replay(tape, [join.output, scores], [applied.output])
     hidden = []
     for everywhere in (True, False):
         mask = torch.full_like(tape.values[join.output], everywhere)
-        hidden.append(int((replay({join.output: mask})[applied.output] <= BLOCKING).sum()))
+        hidden.append(int((replay({join.output: mask, scores: tape.values[scores]})[applied.output] <= BLOCKING).sum()))
     return None if hidden[0] == hidden[1] else hidden[0] > hidden[1]
 
 

@@ -46,7 +46,7 @@ def record(
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         stack.enter_context(unfused(recorder.note_fused))
-        stack.enter_context(_uncompiled())
+        stack.enter_context(uncompiled())
         stack.enter_context(torch._C.DisableTorchFunctionSubclass())  # results of subclasses would be re-made unseen
         stack.enter_context(recorder.following_modules())
         stack.enter_context(recorder)
@@ -78,7 +78,7 @@ def unfused(note: Callable[[bool, bool], None] | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def _uncompiled() -> Iterator[None]:
+def uncompiled() -> Iterator[None]:
     """What `torch.compile` has wrapped runs as it is written, where the compiler is loaded and can be told so."""
     if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
         with torch.compiler.set_stance("force_eager"):
@@ -357,6 +357,11 @@ class _Kind:
             if trains or name not in _STATISTICS
         ]
         return [leaf for value in given for leaf in _tensors(value)]
+
+
+def written(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors that a call of an operator writes in place."""
+    return _kind(func).written(args, kwargs)
 
 
 @cache

@@ -26,6 +26,9 @@ from attn_guard.probe.flow import (
 from attn_guard.probe.softmax import NO_SOFTMAX, Softmax, softmaxes
 from attn_guard.probe.tape import Op
 
+# What may lie between a softmax and another one over its weights.
+_KEEPS_WEIGHTS = LAYOUT | PRODUCT | SUM | SELECTION | DROPOUT
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -208,7 +211,7 @@ def _between_projections(flow: Flow, products: list[Op]) -> list[Op]:
 
 def _repeated(flow: Flow, softmax: Softmax, weights: int, known: Sequence[Softmax]) -> Iterator[Softmax]:
     """Further softmaxes that the weights go through before they meet the value."""
-    behind = flow.tape.descendants([softmax.op.output]) & flow.tape.ancestors(weights)
+    behind = flow.tape.between(softmax.op.output, weights)
     return (other for other in known if other is not softmax and {other.op.inputs[0], other.op.output} <= behind)
 
 
@@ -272,10 +275,10 @@ def _context(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> tuple[Op
 
 def _follows(flow: Flow, first: Softmax, second: Softmax) -> bool:
     """Whether a softmax runs over the weights of another, with nothing but moves, masks and factors between."""
-    if second.op.inputs[0] not in flow.tape.descendants([first.op.output]):
+    source, target = first.op.output, second.op.inputs[0]
+    if target not in flow.tape.descendants([source]):
         return False
-    between = flow.between(first.op.output, second.op.inputs[0])
-    return all(op.name in LAYOUT | PRODUCT | SUM | SELECTION | DROPOUT for op in between)
+    return all(op.name in _KEEPS_WEIGHTS for op in flow.between(source, target))
 
 
 def projection_of(flow: Flow, value: int) -> Projection | None:

@@ -6,7 +6,7 @@ code wrote in place: each write makes a new value, and so does every view of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -100,6 +100,7 @@ class Tape:
 
     def __post_init__(self) -> None:
         self._consumers: dict[int, list[int]] = {}
+        self._ancestors: dict[int, frozenset[int]] = {}
         self._descendants: dict[frozenset[int], frozenset[int]] = {}
         self._prepared: dict[tuple[int, bool], Any] = {}
 
@@ -124,16 +125,26 @@ class Tape:
                     self._consumers.setdefault(read, []).append(op.index)
         return (self.ops[index] for index in dict.fromkeys(self._consumers.get(value, ())))
 
-    def ancestors(self, value: int, within: Collection[int] | None = None) -> set[int]:
-        """Every value that ``value`` was computed from, itself included; ``within`` a set, those reached inside it."""
+    def ancestors(self, value: int) -> frozenset[int]:
+        """Every value that ``value`` was computed from, itself included."""
+        if value not in self._ancestors:
+            self._ancestors[value] = frozenset(self._behind(value, range(len(self.values))))
+        return self._ancestors[value]
+
+    def between(self, source: int, target: int) -> set[int]:
+        """Every value on any way from one to another, both included; none where no way leads there."""
+        reached = self.descendants([source])
+        return self._behind(target, reached) if target in reached else set()
+
+    def _behind(self, value: int, within: Container[int]) -> set[int]:
+        """The values that ``value`` was computed from by way of nothing but values ``within``."""
         found, pending = {value}, [value]
         while pending:
             maker = self.maker(pending.pop())
-            fresh = [read for read in maker.inputs if read not in found] if maker is not None else []
-            if within is not None:
-                fresh = [read for read in fresh if read in within]
-            found.update(fresh)
-            pending.extend(fresh)
+            if maker is not None:
+                fresh = [read for read in maker.inputs if read not in found and read in within]
+                found.update(fresh)
+                pending.extend(fresh)
         return found
 
     def descendants(self, values: Iterable[int]) -> frozenset[int]:
@@ -141,7 +152,8 @@ class Tape:
         sources = frozenset(values)
         if sources not in self._descendants:
             found = set(sources)
-            for op in self.ops:
+            made = [-1 if (index := self.producer[value]) is None else index for value in sources]
+            for op in self.ops[min(made, default=-1) + 1 :]:
                 if not found.isdisjoint(op.inputs):
                     found.update(op.outputs)
             self._descendants[sources] = frozenset(found)

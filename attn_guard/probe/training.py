@@ -11,7 +11,7 @@ from functools import cached_property
 from torch import nn
 
 from attn_guard.anatomy import Stage
-from attn_guard.probe.calling import Call
+from attn_guard.probe.calling import Call, is_of_torch
 from attn_guard.probe.copies import NotCopiedError, copied
 from attn_guard.probe.dropout import dropouts
 from attn_guard.probe.flow import Flow
@@ -92,7 +92,7 @@ class Modes:
 
     def _run(self, *, training: bool) -> Run:
         found = rates(self.module)
-        if not found or type(self.module).__module__.startswith("torch.nn."):
+        if not found or is_of_torch(self.module):
             return Run()  # torch's own layers drop where they should
         try:
             args, kwargs = copied((self.call.args, self.call.kwargs))

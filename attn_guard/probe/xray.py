@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from attn_guard.anatomy import Site
 from attn_guard.collection import no_collection
@@ -19,9 +19,9 @@ from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.bare import Bare, bare_traces
 from attn_guard.probe.batches import Batches
 from attn_guard.probe.cached_masks import Opened, opened
-from attn_guard.probe.calling import Call, arguments, given
+from attn_guard.probe.calling import Call, arguments, given, is_of_torch
 from attn_guard.probe.contractions import LostLetter, lost_letters
-from attn_guard.probe.copies import NotCopiedError, copied
+from attn_guard.probe.copies import with_copies
 from attn_guard.probe.declined import Declined, declined
 from attn_guard.probe.decoding import Mismatch, mismatch
 from attn_guard.probe.evidence import CausalEvidence
@@ -238,7 +238,7 @@ class XRay:
     @property
     def is_built_in(self) -> bool:
         """Whether the module is a layer of torch itself."""
-        return type(self.module).__module__.startswith("torch.nn.")
+        return is_of_torch(self.module)
 
     @property
     def dropouts(self) -> list[Dropout]:
@@ -317,7 +317,7 @@ def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0, inten
 
     Where the ``intent`` is known from another call, it is not inferred anew.
     """
-    fresh = _with_copies(call)
+    fresh = with_copies(call)
     tape = record(module, fresh.args, fresh.kwargs, fresh.names(module))
     flow = Flow.of(tape, declared.masks or ())
     sites = tuple(Anatomy(trace, module, declared.scale, seed) for trace in traces(flow))
@@ -325,18 +325,6 @@ def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0, inten
     if intent is None:
         intent = infer(module, declared, CausalEvidence(module, tape, sites, streams, arguments(module, call)))
     return XRay(module, call, tape, intent, sites, streams, seed)
-
-
-def _with_copies(call: Call) -> Call:
-    """A call whose caches and other objects may be written to; tensors alone are put right by the recorder."""
-    given = (*call.args, *call.kwargs.values())
-    if all(isinstance(value, Tensor | int | float | str | None) for value in given):
-        return call
-    try:
-        args, kwargs = copied((call.args, call.kwargs))
-    except NotCopiedError:
-        return call
-    return replace(call, args=args, kwargs=kwargs)
 
 
 @no_collection()
