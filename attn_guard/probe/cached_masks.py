@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attn_guard.probe.anatomist import Anatomy
-from attn_guard.probe.decoding import Mismatch, decoders
+from attn_guard.probe.mismatch import Mismatch
+from attn_guard.probe.ways_of_decoding import decoders
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.order import Order

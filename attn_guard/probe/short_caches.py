@@ -12,7 +12,8 @@ from attn_guard.findings import Location
 from attn_guard.probe.hygiene import preserved
 
 if TYPE_CHECKING:
-    from attn_guard.probe.decoding import Decoder, Mismatch
+    from attn_guard.probe.decoder import Decoder
+    from attn_guard.probe.mismatch import Mismatch
 
 
 @dataclass(frozen=True)

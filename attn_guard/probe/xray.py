@@ -23,7 +23,8 @@ from attn_guard.probe.calling import Call, arguments, given, is_of_torch
 from attn_guard.probe.contractions import LostLetter, lost_letters
 from attn_guard.probe.copies import with_copies
 from attn_guard.probe.declined import Declined, declined
-from attn_guard.probe.decoding import Mismatch, mismatch
+from attn_guard.probe.decoding import mismatch
+from attn_guard.probe.mismatch import Mismatch
 from attn_guard.probe.evidence import CausalEvidence
 from attn_guard.probe.fills import WeakFill, weak_fill
 from attn_guard.probe.flow import Flow

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 import attn_guard
 from attn_guard.contract import Contract
 from attn_guard.findings import Severity
-from attn_guard.probe import decoding
+from attn_guard.probe.decoder import Decoder, Run
 from attn_guard.probe.hygiene import preserved
+from attn_guard.probe.ways_of_decoding import decoders
 from attn_guard.probe.xray import XRay, find_call
 from tests.probe import cached_modules
 from tests.probe.cached_modules import (
@@ -50,14 +51,14 @@ def marked(text: str) -> int:
 def steps_taken(monkeypatch: pytest.MonkeyPatch, module: nn.Module) -> int:
     """How many calls of a module are made to decode with it."""
     taken = 0
-    run = decoding.Decoder.run
+    run = Decoder.run
 
-    def counted(*args: Any) -> decoding.Run:
+    def counted(*args: Any) -> Run:
         nonlocal taken
         taken += 1
         return run(*args)
 
-    monkeypatch.setattr(decoding.Decoder, "run", counted)
+    monkeypatch.setattr(Decoder, "run", counted)
     assert seen(module).decoded is None
     return taken
 
@@ -273,7 +274,7 @@ def test_modules_without_a_cache_are_not_called_again(monkeypatch: pytest.Monkey
 def test_the_parts_of_a_chunk() -> None:
     xray = seen(seeded(STYLES["tuple"]))
     with preserved(xray.module):
-        (decoder,) = decoding.decoders(xray)
+        (decoder,) = decoders(xray)
         main = decoder.arguments["x"]
         cut = decoder.cut(2, 4, cached=True)
     assert torch.equal(cut["x"], main[:, 2:4])

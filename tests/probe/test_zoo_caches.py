@@ -10,7 +10,7 @@ from torch import nn
 
 import attn_guard
 from attn_guard.contract import Contract
-from attn_guard.probe import decoding
+from attn_guard.probe.decoder import Decoder, Run
 from attn_guard.probe.xray import find_call
 from tests.probe.zoo import MODELS
 
@@ -68,13 +68,13 @@ def test_nothing_is_said(family: str) -> None:
 @pytest.mark.parametrize("family", [name for name in (*MODELS, *OTHERS) if name != "bert"])
 def test_every_decoder_is_decoded(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    run = decoding.Decoder.run
+    run = Decoder.run
 
-    def counted(decoder: decoding.Decoder, module: nn.Module, arguments: dict[str, Any]) -> decoding.Run:
+    def counted(decoder: Decoder, module: nn.Module, arguments: dict[str, Any]) -> Run:
         taken.append(arguments[decoder.main].shape[1])
         return run(decoder, module, arguments)
 
-    monkeypatch.setattr(decoding.Decoder, "run", counted)
+    monkeypatch.setattr(Decoder, "run", counted)
     seen, _ = find_call(built(family), Contract())
     assert seen is not None
     assert seen.decoded is None
