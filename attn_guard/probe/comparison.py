@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from attn_guard.errors import UsageError
 from attn_guard.probe.copies import copied
-from attn_guard.probe.hygiene import device_and_dtype, preserved
+from attn_guard.probe.hygiene import device_and_dtype, preserved, seed_streams
 
 # A difference is rounding below this multiple of the dtype's epsilon, and below this share of the largest number.
 ROUNDING = 256.0
@@ -158,7 +158,7 @@ class _Run:
         """The result, and the floating inputs that it was computed from; the same random numbers each time."""
         args, kwargs = copied(self.call)
         inputs = [leaf.requires_grad_() for leaf in _tensors((args, kwargs))]
-        torch.manual_seed(self.seed)
+        seed_streams(self.module, self.seed)
         return functional_call(self.module, self.weights, args, kwargs), inputs
 
     def once(self) -> None:

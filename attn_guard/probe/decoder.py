@@ -23,6 +23,7 @@ from attn_guard.probe.caches import cache_after, holds
 from attn_guard.probe.calling import Call, parameters_of
 from attn_guard.probe.chunks import Chunks
 from attn_guard.probe.copies import copied, doubled
+from attn_guard.probe.hygiene import seed_streams
 from attn_guard.probe.record import record
 from attn_guard.probe.streams import Stream
 from attn_guard.probe.tape import Tape
@@ -145,7 +146,7 @@ class Decoder:
         return None
 
     def run(self, module: nn.Module, arguments: dict[str, Any]) -> Run:
-        torch.manual_seed(self.xray.seed)
+        seed_streams(self.xray.module, self.xray.seed)
         args, kwargs = _as_call(module, arguments)
         with torch.no_grad(), _Unobserved():  # type: ignore[no-untyped-call]
             try:
@@ -154,7 +155,7 @@ class Decoder:
                 return Run(failure=error)
 
     def recorded(self, module: nn.Module, arguments: dict[str, Any]) -> Tape:
-        torch.manual_seed(self.xray.seed)
+        seed_streams(self.xray.module, self.xray.seed)
         args, kwargs = _as_call(module, arguments)
         return record(module, args, kwargs, Call(args, kwargs, "decoding").names(module), stateful=True)
 

@@ -131,6 +131,17 @@ class Delivery:
         """Whether True hides a key, as the first site shows that does it clearly."""
         return next((a.hides_marked for a in self.arrivals if a.hides_marked is not None), None)
 
+    @property
+    def tried_meaning(self) -> str:
+        """What the argument means as it is seen to work, in words; "" where that is promised, or is not clear."""
+        if self.meaning is not None:
+            return ""
+        if self.mask.is_floating_point():
+            return "added to the scores" if self.reaches_scores else ""
+        if self.hides_marked is None:
+            return ""
+        return "True means ignore" if self.hides_marked else "True means attend"
+
 
 def deliveries(xray: XRay) -> Iterator[Delivery]:
     """One delivery for each mask argument that a module takes."""

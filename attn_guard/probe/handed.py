@@ -40,6 +40,13 @@ class Handed:
         """The mask arguments, each handed over in a form that the module takes."""
         return tuple(deliveries(self.xray))
 
+    @property
+    def assumptions(self) -> Iterator[str]:
+        """What the arguments mean as they are seen to work; nothing is handed over just to tell."""
+        for delivery in vars(self).get("over", ()):
+            if delivery.tried_meaning:
+                yield f"{delivery.name}: {delivery.tried_meaning}, as a call with such a mask shows"
+
     @cached_property
     def by_chance(self) -> tuple[Delivery, ...]:
         """Deliveries that only run where two sizes of the call are equal."""

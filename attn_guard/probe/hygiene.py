@@ -28,7 +28,7 @@ def preserved(module: nn.Module, seed: int = 0) -> Iterator[None]:
         _keep_contents((value for name, value in vars(child).items() if name not in _TABLES), collections)
     dtype = torch.get_default_dtype()
     with _same_randomness(module), torch.no_grad():
-        torch.manual_seed(seed)
+        seed_streams(module, seed)
         try:
             for child in attributes:
                 child.training = False
@@ -82,17 +82,35 @@ def _refill(collection: Any, contents: Any) -> None:
 
 @contextmanager
 def _same_randomness(module: nn.Module) -> Iterator[None]:
-    devices = {tensor.device for tensor in (*module.parameters(), *module.buffers()) if tensor.device.type == "cuda"}
     python = random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy is not None else None
-    with torch.random.fork_rng(devices=sorted(device.index or 0 for device in devices)):
+    with torch.random.fork_rng(devices=sorted(device.index or 0 for device in _devices(module, "cuda"))):
         try:
             yield
         finally:
             random.setstate(python)
             if numpy is not None and numpy_state is not None:
                 numpy.random.set_state(numpy_state)
+
+
+def seed_streams(module: nn.Module, seed: int) -> None:
+    """Seeds the streams that a module draws from.
+
+    `torch.manual_seed` is slower, and would also seed devices that are not in use yet, at their first use.
+    """
+    torch.default_generator.manual_seed(seed)
+    for device in _devices(module, "cuda"):
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    if _devices(module, "mps"):
+        torch.mps.manual_seed(seed)
+
+
+def _devices(module: nn.Module, kind: str) -> set[torch.device]:
+    """The devices of one kind that hold parameters or buffers."""
+    tensors = (*module.parameters(), *module.buffers())
+    return {tensor.device for tensor in tensors if tensor.device.type == kind}
 
 
 def other_streams() -> object:

@@ -1,14 +1,15 @@
-"""Where rows go that are only moved and multiplied by a number on their way: two replays of labels tell it exactly."""
+"""Where rows go that are only moved on their way, scaled, and shifted by a bias: three replays tell it, however
+many."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from attn_guard.probe.flow import PRODUCT, Flow
+from attn_guard.probe.flow import PRODUCT, SUM, Flow
 from attn_guard.probe.origins import Rows
 from attn_guard.probe.replay import Replay
-from attn_guard.probe.tape import Op
+from attn_guard.probe.tape import Op, Ref
 
 _MOVES = frozenset(
     """
@@ -16,14 +17,14 @@ _MOVES = frozenset(
     split_with_sizes chunk unbind clone contiguous alias detach movedim flatten unflatten
     """.split()
 )
-# Labels are small whole numbers, found again after a multiplication and a division.
+# Labels are small whole numbers, found again after factors and biases.
 _MOST_ROWS = 1 << 20
 
 
 def moved_labels(flow: Flow, rows: Rows, labels: Tensor, targets: list[int]) -> dict[int, Tensor]:
     """Target → for each of its numbers, the label of the row that it comes from; ``labels`` has one for each row.
 
-    Left out are targets on whose way more is done than moving and multiplying by one number.
+    Left out are targets on whose way rows meet each other, or anything else is done to them.
     """
     reached = [target for target in targets if _moves_only(flow, rows.value, target)]
     if not reached or len(rows) > _MOST_ROWS:
@@ -33,28 +34,35 @@ def moved_labels(flow: Flow, rows: Rows, labels: Tensor, targets: list[int]) -> 
     named[rows.elements] = labels.double()[:, None]
     replay = Replay(flow.tape, [rows.value], reached)
     moved = replay({rows.value: named.view(value.shape).to(value.device)})
-    scaled = replay({rows.value: torch.ones_like(value, dtype=torch.float64)})
-    return {
-        target: (moved[target] / scaled[target]).round().long().cpu()
-        for target in reached
-        if bool((scaled[target].isfinite() & (scaled[target] != 0)).all())
-    }
+    zero, one = (replay({rows.value: torch.full_like(value, number, dtype=torch.float64)}) for number in (0, 1))
+    found: dict[int, Tensor] = {}
+    for target in reached:
+        bias, factor = zero[target], one[target] - zero[target]
+        if factor.is_floating_point() and bool((factor.isfinite() & (factor != 0)).all()):
+            found[target] = ((moved[target] - bias) / factor).round().long().cpu()
+    return found
 
 
 def _moves_only(flow: Flow, source: int, target: int) -> bool:
-    """Whether one chain of moves and multiplications by a number leads from a value to another."""
+    """Whether one chain of moves, factors and biases leads from a value to another."""
     tape = flow.tape
+    behind = tape.between(source, target)
     current = target
-    while current != source:
+    while current in behind and current != source:
         op = tape.maker(current)
-        if op is None or op.writes or not (op.name in _MOVES or _multiplies_by_number(flow, op)):
+        incoming = [] if op is None else [read for read in op.inputs if read in behind]
+        if op is None or len(incoming) != 1 or not (op.name in _MOVES or _is_affine(op, incoming[0])):
             return False
-        current = op.inputs[0]
-    return True
+        current = incoming[0]
+    return current == source
 
 
-def _multiplies_by_number(flow: Flow, op: Op) -> bool:
-    value, others = flow.tape.values[op.inputs[0]], op.inputs[1:]
-    numbers = [flow.tape.values[other] for other in others if other not in flow.content]
-    known = len(numbers) == len(others) and all(one.numel() == 1 and one.dim() <= value.dim() for one in numbers)
-    return op.name in PRODUCT and known and not op.kwargs
+def _is_affine(op: Op, incoming: int) -> bool:
+    """Whether an operation gives factor · value + bias, with factors and biases of its own for each number."""
+    places = [place for place, given in enumerate(op.args) if isinstance(given, Ref) and given.index == incoming]
+    divides = op.name.startswith(("div", "true_divide"))
+    return op.name in PRODUCT | SUM and (places == [0] or (len(places) == 1 and not divides)) and not _rounds(op)
+
+
+def _rounds(op: Op) -> bool:
+    return op.kwargs.get("rounding_mode") is not None

@@ -92,7 +92,7 @@ class XRay:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        return self.intent.assumptions
+        return (*self.intent.assumptions, *self.handed.assumptions)
 
     def promised(self, promise: str) -> bool:
         """Whether a promise was declared, not inferred."""

@@ -88,6 +88,20 @@ def test_the_form_that_a_module_takes_is_found_and_nothing_is_reported(style: st
     assert list(attn_guard.check(module)) == []
 
 
+@pytest.mark.parametrize(
+    ("apply", "meaning"),
+    [
+        (RIGHT["True hides, (batch, keys)"][0], "True means ignore"),
+        (RIGHT["0 hides, (batch, keys)"][0], "True means attend"),
+        (lambda scores, mask: scores + mask[:, None, None], "added to the scores"),
+    ],
+)
+def test_what_a_mask_is_seen_to_mean_is_printed_as_an_assumption(apply: Apply, meaning: str) -> None:
+    expected = f"mask: {meaning}, as a call with such a mask shows"
+    assert attn_guard.check(masked(apply)).assumptions == (expected,)
+    assert attn_guard.check(masked(apply), masks={"mask": "ignore"}).assumptions == ()
+
+
 @pytest.mark.parametrize("style", RIGHT)
 def test_nothing_is_reported_where_its_meaning_is_promised(style: str) -> None:
     apply, _, hides = RIGHT[style]
@@ -110,6 +124,20 @@ def test_an_additive_mask_is_tried_where_flags_hide_nothing() -> None:
     found = delivered(masked(lambda scores, mask: scores + mask[:, None, None]))
     assert found.mask.is_floating_point()
     assert found.arrivals[0].by_key
+
+
+@pytest.mark.parametrize(
+    ("module", "calls"),
+    [
+        (nn.MultiheadAttention(D, H, batch_first=True), 3),
+        (nn.TransformerDecoderLayer(D, H, 4 * D, batch_first=True), 5),
+    ],
+)
+def test_a_layer_of_torch_is_called_once_for_each_mask(module: nn.Module, calls: int) -> None:
+    called: list[object] = []
+    module.register_forward_pre_hook(lambda *_: called.append(None))
+    assert list(attn_guard.check(module)) == []
+    assert len(called) == calls
 
 
 def test_an_argument_that_is_no_mask_is_not_delivered() -> None:
