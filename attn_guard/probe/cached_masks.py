@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attn_guard.probe.anatomist import Anatomy
-from attn_guard.probe.mismatch import Mismatch
-from attn_guard.probe.ways_of_decoding import decoders
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import preserved
+from attn_guard.probe.mismatch import Mismatch
 from attn_guard.probe.order import Order
 from attn_guard.probe.sites import traces
 from attn_guard.probe.tape import Tape
+from attn_guard.probe.ways_of_decoding import decoders
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay

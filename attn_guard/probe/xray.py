@@ -24,7 +24,6 @@ from attn_guard.probe.contractions import LostLetter, lost_letters
 from attn_guard.probe.copies import with_copies
 from attn_guard.probe.declined import Declined, declined
 from attn_guard.probe.decoding import mismatch
-from attn_guard.probe.mismatch import Mismatch
 from attn_guard.probe.evidence import CausalEvidence
 from attn_guard.probe.fills import WeakFill, weak_fill
 from attn_guard.probe.flow import Flow
@@ -35,6 +34,7 @@ from attn_guard.probe.hygiene import one_thread, preserved
 from attn_guard.probe.intent import Intent, infer
 from attn_guard.probe.leak import Leak, leak_of
 from attn_guard.probe.memory import Cross, cross
+from attn_guard.probe.mismatch import Mismatch
 from attn_guard.probe.mixing import Mixing, mixing_of
 from attn_guard.probe.normaliser import Normaliser
 from attn_guard.probe.order import Order
