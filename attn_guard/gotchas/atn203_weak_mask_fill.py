@@ -93,7 +93,8 @@ def probe(xray: XRay) -> Iterator[Finding]:
     """Hidden keys that have weight: at the module's own scores, or once the scores have grown."""
     masked = [anatomy for delivery in xray.handed.promised for anatomy in delivery.seen.sites]
     for anatomy in masked:
-        yield from check(anatomy.site)
+        if any(mask.fill is not None and _judge(mask.fill)[0] for mask in anatomy.masks):
+            yield from check(anatomy.site)
     for anatomy in (*xray.sites, *masked):
         if anatomy.leaking is not None:
             mask, weight = anatomy.leaking

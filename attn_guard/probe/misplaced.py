@@ -15,14 +15,16 @@ def on_weights(delivery: Delivery) -> Iterator[tuple[Site, Step]]:
     """The masks made of it that act after the softmax."""
     for anatomy in delivery.seen.sites:
         places = {mask.op.location for mask in anatomy.late_masks if delivery.has_part_in(mask.op)}
-        yield from ((anatomy.site, s) for s in anatomy.site.find(StepKind.MASK, Stage.WEIGHTS) if s.location in places)
+        steps = anatomy.site.find(StepKind.MASK, Stage.WEIGHTS) if places else ()
+        yield from ((anatomy.site, step) for step in steps if step.location in places)
 
 
 def unread(delivery: Delivery) -> Iterator[tuple[Site, Step]]:
     """The masked scores or weights made of it that nothing reads."""
     for anatomy in delivery.seen.sites:
         places = {mask.op.location for _, mask in anatomy.dropped_masks if delivery.has_part_in(mask.op)}
-        yield from ((anatomy.site, s) for s in anatomy.site.dropped(StepKind.MASK) if s.location in places)
+        steps = anatomy.site.dropped(StepKind.MASK) if places else ()
+        yield from ((anatomy.site, step) for step in steps if step.location in places)
 
 
 def unread_join(delivery: Delivery) -> Op | None:
