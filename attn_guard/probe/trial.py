@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from attn_guard.probe.calling import Call, bound
 from attn_guard.probe.copies import with_copies
@@ -51,7 +50,8 @@ class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.read = self.read or any(leaf is self._argument for leaf in tree_leaves((args, kwargs)))
+        given = (*args, *(kwargs or {}).values())
+        self.read = self.read or any(self._argument is leaf for value in given for leaf in _flat(value))
         for tensor in written(func, args, kwargs or {}):
             if id(tensor) not in self._kept:
                 self._kept[id(tensor)] = (tensor, tensor.detach().clone())
@@ -65,3 +65,8 @@ class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Puts everything back, the last write first."""
         for tensor, before in reversed(self._kept.values()):
             tensor.detach().copy_(before)
+
+
+def _flat(value: Any) -> list[Any] | tuple[Any, ...]:
+    """What an argument of an operator holds: operators take tensors, and lists of them."""
+    return value if isinstance(value, list | tuple) else (value,)
