@@ -103,12 +103,14 @@ def seed_streams(module: nn.Module, seed: int) -> None:
     for device in _devices(module, "cuda"):
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
-    if _devices(module, "mps"):
+    if torch.backends.mps.is_available() and _devices(module, "mps"):
         torch.mps.manual_seed(seed)
 
 
 def _devices(module: nn.Module, kind: str) -> set[torch.device]:
     """The devices of one kind that hold parameters or buffers."""
+    if kind == "cuda" and not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return set()
     tensors = (*module.parameters(), *module.buffers())
     return {tensor.device for tensor in tensors if tensor.device.type == kind}
 

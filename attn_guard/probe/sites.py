@@ -276,9 +276,18 @@ def _context(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> tuple[Op
 def _follows(flow: Flow, first: Softmax, second: Softmax) -> bool:
     """Whether a softmax runs over the weights of another, with nothing but moves, masks and factors between."""
     source, target = first.op.output, second.op.inputs[0]
-    if target not in flow.tape.descendants([source]):
-        return False
-    return all(op.name in _KEEPS_WEIGHTS for op in flow.between(source, target))
+    reached = flow.tape.descendants([source])
+    pending, seen = [target] if target in reached else [], {source}
+    while pending:
+        value = pending.pop()
+        op = flow.tape.maker(value)
+        if value in seen or op is None:
+            continue
+        if op.name not in _KEEPS_WEIGHTS:
+            return False
+        seen.add(value)
+        pending.extend(read for read in op.inputs if read in reached)
+    return target in reached
 
 
 def projection_of(flow: Flow, value: int) -> Projection | None:
