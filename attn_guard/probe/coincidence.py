@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from attn_guard.contract import MaskMeaning
 from attn_guard.probe.calling import Call
 from attn_guard.probe.copies import each_changed
 from attn_guard.probe.deliveries import Delivery, forms, handed_over, heads, masked_by
 from attn_guard.probe.shorten import cut
-from attn_guard.probe.trial import tried
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
@@ -41,12 +39,6 @@ def coincident(xray: XRay) -> Iterator[Delivery]:
         )
         if found is not None:
             yield found
-
-
-def _runs(xray: XRay, name: str, meaning: MaskMeaning | None) -> bool:
-    """Whether a mask that the module does nothing with is taken with the sizes as they are."""
-    calls = (likeliest(xray, name, meaning, stream) for stream in masked_by(xray, name))
-    return any(call is not None and tried(xray.module, call, name, xray.seed).ran for call in calls)
 
 
 def evened(xray: XRay) -> XRay | None:

@@ -18,7 +18,7 @@ from attn_guard.anatomy import Size
 from attn_guard.contract import MaskMeaning
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.arrival import Arrival, Axes, arrivals
-from attn_guard.probe.calling import Call, as_mask, bound, is_of_torch, mask_parameters
+from attn_guard.probe.calling import as_mask, bound, is_of_torch, mask_parameters
 from attn_guard.probe.dimensions import heads_of
 from attn_guard.probe.influence import NONE
 from attn_guard.probe.on_scores import on_scores
@@ -26,7 +26,7 @@ from attn_guard.probe.placement import Placement, placement
 from attn_guard.probe.replay import ReplayError
 from attn_guard.probe.streams import Stream
 from attn_guard.probe.tape import Op
-from attn_guard.probe.trial import tried
+from attn_guard.probe.trial import runs
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
@@ -160,7 +160,7 @@ def mask_arguments(xray: XRay) -> dict[str, MaskMeaning | None]:
 
 def is_looked_at(xray: XRay, name: str) -> bool:
     """Whether a call does anything with an argument: then it fails on a thing with which nothing can be done."""
-    return xray.again(xray.call.with_argument(xray.module, name, object())).tape.failure is not None
+    return not runs(xray.module, xray.call.with_argument(xray.module, name, object()), xray.seed)
 
 
 def _takes_tensors(module: nn.Module, name: str) -> bool:
@@ -184,19 +184,14 @@ def refused(xray: XRay, taken: Collection[str]) -> Iterator[XRay]:
         stream = next(iter(masked_by(xray, name)), None)
         if name in taken or stream is None:
             continue
-        call = likeliest(xray, name, meaning, stream)
-        if call is not None and not tried(xray.module, call, name, xray.seed).ran:
-            yield xray.again(call)
-
-
-def likeliest(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stream) -> Call | None:
-    """The call with a mask argument in the likeliest form."""
-    axes = next(iter(forms(xray, name, stream)), FORMS[0])
-    allowed = _allowed(xray, stream, axes)
-    if allowed is None:
-        return None
-    mask = as_mask(shaped(allowed, axes, heads(xray)), meaning or "attend", xray.tape.values[stream.rows.value].dtype)
-    return xray.call.with_argument(xray.module, name, mask.contiguous())
+        axes = next(iter(forms(xray, name, stream)), FORMS[0])
+        allowed = _allowed(xray, stream, axes)
+        if allowed is not None:
+            keep = shaped(allowed, axes, heads(xray))
+            mask = as_mask(keep, meaning or "attend", xray.tape.values[stream.rows.value].dtype)
+            call = xray.call.with_argument(xray.module, name, mask.contiguous())
+            if not runs(xray.module, call, xray.seed):
+                yield xray.again(call)
 
 
 def handed_over(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stream, axes: Axes) -> Delivery | None:
@@ -211,12 +206,8 @@ def handed_over(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stre
         mask = as_mask(keep, kind, value.dtype)
         for form in (mask, mask.long()) if kind == "attend" else (mask,):
             call = xray.call.with_argument(xray.module, name, form.contiguous())
-            if unsure:
-                trial = tried(xray.module, call, name, xray.seed)
-                if not trial.ran:
-                    continue
-                if not trial.read:
-                    return weak
+            if unsure and not runs(xray.module, call, xray.seed):
+                continue
             seen = xray.again(call)
             if seen.tape.failure is not None:
                 continue
