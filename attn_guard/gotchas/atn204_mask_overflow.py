@@ -36,7 +36,8 @@ from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -70,3 +71,12 @@ def probe(xray: XRay) -> Iterator[Finding]:
             expected=f"a number that {overflow.dtype} can hold",
             found="-inf, and NaN in a row of nothing else" if "add up" in overflow.what else "an exception",
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The lowest number of the dtype at hand, in the place of one that may not fit into it."""
+    scores, fill = blamed.argument(0, "input"), blamed.argument(2, "value")
+    is_fill = blamed.called in ("masked_fill", "masked_fill_") and fill is not None and fill.is_number
+    if not is_fill or scores is None or not scores.is_name or not blamed.imports("torch"):
+        return None
+    return blamed.replacing(fill, f"torch.finfo({scores.text}.dtype).min")

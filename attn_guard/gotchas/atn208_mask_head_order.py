@@ -35,7 +35,8 @@ from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -65,3 +66,13 @@ def probe(xray: XRay) -> Iterator[Finding]:
                     expected="slice b · heads + h follows the mask of sample b",
                     found=arrival.example,
                 )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """``repeat(heads, 1, 1)`` where the mask is copied."""
+    copies = blamed if blamed.called == "repeat" else blamed.related
+    heads = copies.argument(1) if copies and copies.called == "repeat" and copies.count > 1 else None
+    mask = copies.receiver if copies else None
+    if copies is None or heads is None or mask is None:
+        return None
+    return copies.replacing(copies.whole, f"{mask.text}.repeat_interleave({heads.text}, dim=0)")

@@ -27,10 +27,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -56,3 +57,10 @@ def probe(xray: XRay) -> Iterator[Finding]:
             expected="what any of the masks hides",
             found="what all of them hide",
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The other operator. Unsafe: it may be one of the masks that is upside down."""
+    others = {"&": "|", "|": "&"}
+    sign = others.get(blamed.sides[1]) if blamed.sides else None
+    return unsafe(blamed.with_operator(sign)) if sign else None

@@ -64,6 +64,18 @@ class Part:
         return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", self.text) is not None
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is a name, a number or a call, next to which any operator may stand."""
+        return self.is_number or isinstance(self.node, _ATOMS)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is written as a product, or is a name or a call."""
+        signs = cst.Multiply | cst.Divide | cst.MatrixMultiply
+        is_binary = isinstance(self.node, cst.BinaryOperation) and isinstance(self.node.operator, signs)
+        return is_binary or self.is_plain
+
+    @property
     def inverted(self) -> str:
         """The opposite mask."""
         if isinstance(self.node, cst.UnaryOperation) and isinstance(self.node.operator, cst.BitInvert):

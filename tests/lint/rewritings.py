@@ -180,8 +180,9 @@ def _joins(statement: ast.stmt, following: ast.stmt, uses: Counter[str]) -> bool
 
 
 def _bodies(tree: ast.AST) -> Iterator[list[ast.stmt]]:
-    """The statements of functions, block by block."""
-    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+    """The statements of functions, block by block; of those that only build and call the module, none."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    for function in [function for function in functions if function.name not in ("build", "inputs")]:
         for node in ast.walk(function):
             for field in ("body", "orelse"):
                 block = getattr(node, field, None)
