@@ -35,7 +35,8 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.anatomy import Site
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
 
 GOTCHA = Gotcha(
     code="ATN104",
@@ -51,3 +52,9 @@ def check(site: Site) -> Iterator[Finding]:
     if site.softmax is not None and site.softmax_over not in (None, Axis.KEYS) and not normalised_again:
         over = "the batch" if site.softmax_over is Axis.BATCH else f"the {site.softmax_over}"
         yield GOTCHA.at(site.softmax, f"softmax runs over {over}", expected="over the keys", found=f"over {over}")
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The axis that stands in the call; that of a layer stands elsewhere."""
+    is_softmax = blamed.called in ("softmax", "softmax_", "log_softmax") and not blamed.is_layer
+    return blamed.with_argument(1, "dim", "-1") if is_softmax else None

@@ -25,11 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
     from attn_guard.anatomy import Site
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
 
 GOTCHA = Gotcha(
     code="ATN105",
@@ -49,3 +50,15 @@ def check(site: Site) -> Iterator[Finding]:
             found=f"weights times {late.factor}",
             related=(site.softmax, "softmax over the unscaled scores"),
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Moves the factor from the weights to the scores. Unsafe: the scale may be a gate that is meant."""
+    if blamed.sides is None or blamed.sides[1] not in ("*", "/"):
+        return None
+    weights, sign, factor = blamed.sides
+    scores = blamed.at(weights).argument(0, "input")
+    if blamed.at(weights).called != "softmax" or scores is None or not scores.is_product:
+        return None
+    scaled = weights.text.replace(scores.text, f"{scores.text} {sign} {factor.text}", 1)
+    return unsafe(blamed.replacing(blamed.whole, scaled))

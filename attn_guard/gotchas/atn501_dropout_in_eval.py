@@ -33,7 +33,8 @@ from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -70,3 +71,13 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 expected="the same output at every call",
                 found="random numbers",
             )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Asks the module whether it is in training."""
+    if not blamed.in_module:
+        return None
+    if blamed.called in ("dropout", "dropout_", "alpha_dropout") and not blamed.is_layer:
+        return blamed.with_argument(2, "training", "self.training")
+    rate = blamed.argument(4, "dropout_p") if blamed.called == "scaled_dot_product_attention" else None
+    return blamed.replacing(rate, f"{rate.text} if self.training else 0.0") if rate and rate.is_plain else None

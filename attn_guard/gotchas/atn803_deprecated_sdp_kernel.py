@@ -30,7 +30,8 @@ from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
 
 GOTCHA = Gotcha(
@@ -45,3 +46,20 @@ GOTCHA = Gotcha(
 def lint(function: Function) -> Iterator[Finding]:
     for fault in function.deprecated_contexts:
         yield GOTCHA.at(fault.location)
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The same kernels by name; a switch that is not written as True or False is left alone."""
+    kernels = {
+        "flash": "FLASH_ATTENTION",
+        "mem_efficient": "EFFICIENT_ATTENTION",
+        "math": "MATH",
+        "cudnn": "CUDNN_ATTENTION",
+    }
+    switches = {kernel: blamed.argument(99, f"enable_{name}") for name, kernel in kernels.items()}
+    given = [switch.text for switch in switches.values() if switch]
+    if not blamed.imports("torch") or len(given) != blamed.count or not set(given) <= {"True", "False"}:
+        return None
+    wanted = [kernel for kernel, switch in switches.items() if switch is None or switch.text == "True"]
+    listed = ", ".join(f"torch.nn.attention.SDPBackend.{kernel}" for kernel in wanted)
+    return blamed.replacing(blamed.whole, f"torch.nn.attention.sdpa_kernel([{listed}])")
