@@ -11,10 +11,10 @@ from pathlib import Path
 
 from attn_guard.errors import UsageError
 from attn_guard.findings import Report
-from attn_guard.lint.files import decode
+from attn_guard.lint.files import decode, is_notebook
 from attn_guard.lint.mend import Mended, mend
 from attn_guard.lint.rewrite import replace_file
-from attn_guard.notebook import Notebook, is_notebook
+from attn_guard.notebook import Notebook
 
 JudgeFile = Callable[[str, bytes], Report]
 

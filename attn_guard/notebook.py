@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 
 from attn_guard.findings import Location
 
-SUFFIX = ".ipynb"
-
 
 class NotebookError(ValueError):
     """The file is not a notebook: where it breaks off, and why."""
@@ -28,10 +26,6 @@ class NotebookError(ValueError):
     def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
         super().__init__(message)
         self.line, self.column = line, column
-
-
-def is_notebook(path: str) -> bool:
-    return path.endswith(SUFFIX)
 
 
 class _String(NamedTuple):

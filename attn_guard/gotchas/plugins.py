@@ -64,8 +64,10 @@ def _names_group(folder: str) -> bool:
     try:
         with os.scandir(folder or ".") as listed:
             metadata = [entry.path for entry in listed if entry.name.endswith(_METADATA)]
-    except OSError:  # an archive, or a folder that is not there
-        return folder.endswith((".zip", ".whl"))
+    except NotADirectoryError:  # an archive
+        return True
+    except OSError:
+        return False
     return any(_mentions_group(os.path.join(path, "entry_points.txt")) for path in metadata)  # noqa: PTH118
 
 

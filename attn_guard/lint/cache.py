@@ -8,13 +8,12 @@ together, one run's entries are kept. A file that cannot be read back is as good
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import platform
-import tempfile
+import sys
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -80,13 +79,13 @@ class Cache:
         older = {key: entry for key, entry in self._old.items() if key not in self._used}
         entries = dict(list({**self._used, **older}.items())[:_KEPT])
         _prepare(file.parent)
-        handle, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
+        unfinished = file.with_suffix(f".{os.getpid()}.tmp")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            with unfinished.open("w", encoding="utf-8") as stream:
                 json.dump(entries, stream, separators=(",", ":"))
-            Path(name).replace(file)
+            unfinished.replace(file)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             raise
 
 
@@ -100,7 +99,7 @@ def _prepare(folder: Path) -> None:
 
 
 def _key(content: bytes, is_named: bool, path: str) -> str:
-    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    digest = blake2b(content, digest_size=16).hexdigest()
     return f"{digest}{'!' if is_named else ''}{Path(path).suffix}"
 
 
@@ -108,14 +107,14 @@ def _tool_and(plan: Plan) -> str:
     """One name for everything besides a file's content that its findings depend on."""
     codes = [entry.gotcha.code for entry in plan.entries]
     text = json.dumps([tool(), codes, sorted(plan.own), sorted(plan.certain)])
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @cache
 def tool() -> str:
     """The version of what reads the files: Python, and the files of this package as they are installed."""
     root = Path(__file__).parent.parent
-    seen = hashlib.blake2b(platform.python_version().encode(), digest_size=8)
+    seen = blake2b(sys.version.encode(), digest_size=8)
     for folder in (root, root / "gotchas", root / "lint"):
         with os.scandir(folder) as entries:
             for name, size, when in sorted(

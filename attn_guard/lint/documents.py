@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from attn_guard.findings import Location
-from attn_guard.lint.files import decode, encoding_of
-from attn_guard.notebook import Notebook, is_notebook
+from attn_guard.lint.files import decode, encoding_of, is_notebook
+from attn_guard.notebook import Notebook
 
 
 class Document(Protocol):

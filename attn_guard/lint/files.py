@@ -32,12 +32,16 @@ def python_files(paths: Iterable[Path]) -> Iterator[Path]:
                 yield file
 
 
+def is_notebook(path: str) -> bool:
+    return path.endswith(".ipynb")
+
+
 def _walk(root: Path) -> Iterator[Path]:
     # os.walk does not enter linked folders, so a loop of links cannot trap it
     for folder, names, files in os.walk(root):
         names[:] = sorted(name for name in names if not _is_skipped(folder, name))
         for name in sorted(files):
-            if name.endswith((".py", ".ipynb")):
+            if name.endswith(".py") or is_notebook(name):
                 yield Path(folder, name)
 
 

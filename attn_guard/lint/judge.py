@@ -10,7 +10,6 @@ from attn_guard.anatomy import Site
 from attn_guard.findings import Finding, Report
 from attn_guard.gotchas.registry import Entry
 from attn_guard.lint.decorators import decorator_calls
-from attn_guard.lint.fixes import with_fix
 from attn_guard.lint.plan import Plan
 from attn_guard.lint.reader import Reading, read
 from attn_guard.lint.regions import Source, cut
@@ -29,9 +28,8 @@ def judge(path: str, text: str, plan: Plan) -> Report | None:
     comments = Suppressions.of(text)
     allowed = list(_allowed(source)) if ordered and "allow(" in text else []
     silenced = [f for f in ordered if comments.silences(f.code, f.location.line) or any(a.holds(f) for a in allowed)]
-    made = {entry.gotcha.code: entry.fix for entry in plan.entries}
     return Report(
-        findings=tuple(with_fix(f, made.get(f.code), source) for f in ordered if f not in silenced),
+        findings=tuple(_fixable([f for f in ordered if f not in silenced], plan, source)),
         sites=reading.sites,
         files=1,
         regions=sum(region.is_parsed for region in source.regions),
@@ -48,6 +46,16 @@ def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:
     if entry.lint:
         for function in reading.functions:
             yield from entry.lint(function)
+
+
+def _fixable(findings: list[Finding], plan: Plan, source: Source) -> Iterator[Finding]:
+    """Findings with the fixes that their gotchas know."""
+    if not findings:
+        return
+    from attn_guard.lint.fixes import with_fix  # late, as most files are clean
+
+    made = {entry.gotcha.code: entry.fix for entry in plan.entries}
+    yield from (with_fix(finding, made.get(finding.code), source) for finding in findings)
 
 
 class _Allowed(NamedTuple):

@@ -14,12 +14,11 @@ from attn_guard.collection import no_collection
 from attn_guard.findings import Finding, Report, merge, placed
 from attn_guard.lint.cache import Cache
 from attn_guard.lint.comments import comment_findings
-from attn_guard.lint.files import decode, python_files
+from attn_guard.lint.files import decode, is_notebook, python_files
 from attn_guard.lint.plan import SYNTAX_ERROR, Plan
 from attn_guard.lint.prefilter import may_matter
 from attn_guard.lint.syntax import syntax_error, unparsed
 from attn_guard.lint.workers import spread
-from attn_guard.notebook import Notebook, NotebookError, is_notebook
 from attn_guard.suppressions import Suppressions
 
 
@@ -105,6 +104,8 @@ class Judge:
     def _notebook(self, content: bytes, path: str, is_named: bool) -> Report:
         """Reads the cells of a notebook as one text. A cell that does not parse is a finding, and the others are
         read."""
+        from attn_guard.notebook import Notebook, NotebookError  # late, as few runs meet one
+
         try:
             notebook = Notebook(content)
         except NotebookError as error:

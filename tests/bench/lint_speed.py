@@ -9,6 +9,7 @@ of its own (libcst < 1.6); with ``--torchfix PYTHON`` it reads the first files o
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import resource
 import shutil
@@ -128,7 +129,9 @@ def _change(folder: Path, number: int) -> None:
 def _run(words: Sequence[str | Path], folder: Path) -> Cost:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    done = subprocess.run(words, cwd=folder, capture_output=True, check=False)
+    # as installed: an interpreter that may not keep compiled files would compile this package anew in each run
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(words, cwd=folder, capture_output=True, check=False, env=environment)
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode not in (0, 1):
