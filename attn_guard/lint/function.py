@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,9 @@ from attn_guard.lint.optional_masks import lost_without_caller
 from attn_guard.lint.paths import first_mask, masked_beside
 from attn_guard.lint.record import Event, Record, SiteDraft, Trouble, softmax_of
 from attn_guard.lint.regions import Class, Region
-from attn_guard.lint.sites import exactly, make_site, roughly
+from attn_guard.lint.sites import Locate, exactly, make_site, roughly
 from attn_guard.lint.unread import is_unread
-from attn_guard.lint.values import Instance
+from attn_guard.lint.values import Draft, Instance
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
@@ -63,6 +63,13 @@ class Function:
     instance: Instance | None = None
     is_called: bool = False
     file: str = ""
+    locate: Locate = roughly
+
+    @property
+    def exact(self) -> Function:
+        """The same function with the places of everything. They cost more than all else, so a gotcha is first asked
+        about one that gives no more than the place of the function itself."""
+        return replace(self, locate=exactly)
 
     @property
     def name(self) -> str:
@@ -81,24 +88,22 @@ class Function:
     @cached_property
     def sites(self) -> tuple[Site, ...]:
         """The complete sites that it reaches."""
-        return tuple(make_site(draft, (), exactly) for draft in self.reached)
+        return tuple(make_site(draft, (), self.locate) for draft in self.reached)
 
     @cached_property
     def own_sites(self) -> tuple[Site, ...]:
         """Those that stand in its own body."""
-        return tuple(make_site(draft, (), exactly) for draft in self.reached if draft.region is self.region)
+        return tuple(make_site(draft, (), self.locate) for draft in self.reached if draft.region is self.region)
 
     def judged(self, check: Callable[[Site], Iterable[Finding]]) -> Iterator[Finding]:
         """What ``check`` says of the sites in its own body."""
-        for draft in self.reached:
-            # only a site with a finding is worth the positions of its steps
-            if draft.region is self.region and any(True for _ in check(make_site(draft, (), roughly))):
-                yield from check(make_site(draft, (), exactly))
+        for site in self.own_sites:
+            yield from check(site)
 
     @property
     def location(self) -> Location:
         """The name of the function, in its first line."""
-        return self.region.location(self._tree.name)
+        return self._place(self._tree.name)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -111,7 +116,7 @@ class Function:
     @property
     def misread_masks(self) -> Iterator[Fault]:
         """Masks that reach something in which True means the opposite."""
-        return map(_fault, self.record.misread)
+        return map(self._fault, self.record.misread)
 
     @property
     def wide_triangles(self) -> Iterator[Fault]:
@@ -122,7 +127,7 @@ class Function:
     def narrow_triangles(self) -> Iterator[Fault]:
         """Causal masks that hide the query's own key, unless rows without keys are zeroed after the softmax."""
         cleaned = any(site.after_softmax(StepKind.MASK) for site in self.sites)
-        return map(_fault, () if cleaned else self.record.noted.get(Trouble.HIDES_OWN, ()))
+        return map(self._fault, () if cleaned else self.record.noted.get(Trouble.HIDES_OWN, ()))
 
     @property
     def added_flags(self) -> Iterator[Fault]:
@@ -185,20 +190,20 @@ class Function:
             masked = next((other for other in own if masked_beside(site, other)), None)
             softmax, mask = softmax_of(site.value), first_mask(masked) if masked else None
             if softmax and mask:
-                yield Fault(exactly(softmax), related=(exactly(mask), "the mask of the other path"))
+                yield Fault(self.locate(softmax), related=(self.locate(mask), "the mask of the other path"))
 
     @property
     def plain_masks(self) -> Iterator[Fault]:
         """Masks that a constructor keeps as plain attributes, which stay behind when the module moves."""
-        return map(_fault, self.record.noted.get(Trouble.PLAIN_ATTRIBUTE, ()) if self.name == "__init__" else ())
+        return map(self._fault, self.record.noted.get(Trouble.PLAIN_ATTRIBUTE, ()) if self.name == "__init__" else ())
 
     @property
     def illegal_views(self) -> Iterator[Fault]:
         """``.view`` calls that must fail on the transposed tensor that they get."""
-        return map(_fault, self.record.illegal_views)
+        return map(self._fault, self.record.illegal_views)
 
     def _noted(self, trouble: Trouble) -> Iterator[Fault]:
-        return map(_fault, self.record.noted.get(trouble, ()))
+        return map(self._fault, self.record.noted.get(trouble, ()))
 
     @property
     def batch_attention(self) -> Iterator[Fault]:
@@ -236,7 +241,7 @@ class Function:
         for operands in self.record.operands:
             if operands.core.region.owner in self.family:
                 for draft, wrong, other, idle in wiring.mixed_up(operands, self.idle_projections):
-                    yield Mixup(exactly(draft), wrong, other, idle)
+                    yield Mixup(self.locate(draft), wrong, other, idle)
 
     @property
     def memory(self) -> str:
@@ -247,7 +252,7 @@ class Function:
     def asking_memories(self) -> Iterator[Location]:
         """Queries made of the memory whose keys come from the stream that should read it."""
         if self.memory:
-            yield from map(exactly, wiring.swapped(self.record.operands, self.memory, self._inputs))
+            yield from map(self.locate, wiring.swapped(self.record.operands, self.memory, self._inputs))
 
     @property
     def unread_memory(self) -> Location | None:
@@ -263,7 +268,7 @@ class Function:
         cores = [o.core for o in self.record.operands if o.core.region is self.region]
         is_decoder = re.search("cross|decoder", self.class_name, re.IGNORECASE)
         chosen = crossing or (cores if is_decoder else [])
-        return exactly(chosen[-1]) if chosen else None
+        return self.locate(chosen[-1]) if chosen else None
 
     @property
     def unused_attention(self) -> Iterator[Location]:
@@ -273,7 +278,7 @@ class Function:
             return
         for draft in self.record.attended:
             if draft.region is self.region and wiring.layer_called(draft) and is_unread(self._tree.body, draft.node):
-                yield exactly(draft)
+                yield self.locate(draft)
 
     @property
     def _inputs(self) -> tuple[str, ...]:
@@ -303,14 +308,14 @@ class Function:
     @property
     def stray_masks(self) -> Iterator[Fault]:
         """Masked copies that are thrown away, of tensors that belong to no site."""
-        return (Fault(exactly(draft)) for draft, core in self.record.dropped if core is None)
+        return (Fault(self.locate(draft)) for draft, core in self.record.dropped if core is None)
 
     @property
     def unchecked_heads(self) -> Iterator[Fault]:
         """Where a constructor first divides its width by its heads, if its class never checks the remainder."""
         if self.name == "__init__" and not any(_CHECKS_HEADS.search(cls.text) for cls in self.family):
             divisions = [event for event in self.record.unchecked_heads if self._divides_arguments(event.draft.node)]
-            yield from map(_fault, divisions[:1])
+            yield from map(self._fault, divisions[:1])
 
     def _divides_arguments(self, node: cst.CSTNode) -> bool:
         """Sizes that come from a config object may have been checked there."""
@@ -326,12 +331,19 @@ class Function:
         for param in (*params.posonly_params, *params.params, *params.kwonly_params):
             name = param.name.value
             if (names.is_padding_mask(name) or self.declares_mask(name)) and not _reads(self._tree.body, name):
-                yield name, self.region.location(param.name)
+                yield name, self._place(param.name)
 
     def declares_mask(self, name: str) -> bool:
         """Whether the contract of the class says what True means in this argument."""
         promised = self.promises.get("masks")
         return isinstance(promised, Mapping) and name in promised
+
+    def _fault(self, event: Event) -> Fault:
+        related = (self.locate(event.related), event.label) if event.related else None
+        return Fault(self.locate(event.draft), event.text, event.help, related)
+
+    def _place(self, node: cst.CSTNode) -> Location:
+        return self.locate(Draft(StepKind.OUTPUT, node, self.region))
 
     @property
     def _tree(self) -> cst.FunctionDef:
@@ -340,11 +352,6 @@ class Function:
 
 
 _CHECKS_HEADS = re.compile(r"%\s*(?:self\.|config\.)?\w*(?:head|\bh\b)|divmod\(|divisible", re.IGNORECASE)
-
-
-def _fault(event: Event) -> Fault:
-    related = (exactly(event.related), event.label) if event.related else None
-    return Fault(exactly(event.draft), event.text, event.help, related)
 
 
 def _reads(node: cst.CSTNode, name: str) -> bool:

@@ -45,7 +45,8 @@ def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:
                 yield from entry.check(reading.exact_site(index))
     if entry.lint:
         for function in reading.functions:
-            yield from entry.lint(function)
+            if any(True for _ in entry.lint(function)):
+                yield from entry.lint(function.exact)
 
 
 def _fixable(findings: list[Finding], plan: Plan, source: Source) -> Iterator[Finding]:
