@@ -47,6 +47,7 @@ def lint(function: Function) -> Iterator[Finding]:
 
 
 def probe(xray: XRay) -> Iterator[Finding]:
-    for call in xray.tape.fused:
-        if call.masked and call.causal:
-            yield GOTCHA.at(call.location, expected="one of both", found="attn_mask and is_causal=True")
+    for seen in (xray, *(delivery.seen for delivery in xray.handed.over)):
+        for call in seen.tape.fused:
+            if call.masked and call.causal:
+                yield GOTCHA.at(call.location, expected="one of both", found="attn_mask and is_causal=True")

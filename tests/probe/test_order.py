@@ -312,6 +312,19 @@ class TestMaskAndIsCausal:
         assert report.codes == {"ATN802": 1}
         assert [site.causal for site in report.sites] == [True]
 
+    @pytest.mark.parametrize("both", [True, False])
+    def test_a_mask_that_the_call_left_out(self, both: bool) -> None:
+        class Masked(Parts):
+            def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+                q, k, v = self.heads(x)
+                if mask is None:
+                    return self.merge(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+                keep = mask[:, None, None] & torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril()
+                return self.merge(F.scaled_dot_product_attention(q, k, v, keep, is_causal=both))
+
+        found = codes(seeded(Masked), features(), causal=True, masks={"mask": "attend"})
+        assert found == (["ATN802"] if both else [])
+
     def test_the_built_in_layers_say_both_and_pass_on_one(self) -> None:
         layer = seeded(lambda: nn.TransformerEncoderLayer(D, H, 11, batch_first=True))
         mask = nn.Transformer.generate_square_subsequent_mask(5)
