@@ -528,9 +528,11 @@ def _join_axes(left: Axes | None, right: Axes | None) -> Axes | None:
 
 
 def united(left: tuple[Draft, ...], right: tuple[Draft, ...]) -> tuple[Draft, ...]:
-    """The steps of two flows, each once; a step that two walks have seen is one step."""
+    """The steps of two flows, each once; a step that two walks have seen is one step, with the fill that one knows."""
+    others = {step.identity: step for step in right}
+    kept = tuple(others.get(step.identity, step) if step.fill is None else step for step in left)
     known = {step.identity for step in left}
-    return (*left, *(step for step in right if step.identity not in known))
+    return (*kept, *(step for step in right if step.identity not in known))
 
 
 def _mean_the_same(left: Scalar | None, right: Scalar | None) -> bool:

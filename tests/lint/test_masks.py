@@ -68,6 +68,16 @@ def test_weak_fill_given_as_a_default_is_found() -> None:
     assert codes(source) == ["ATN203"]
 
 
+def test_fill_that_one_caller_of_several_is_known_to_bring_is_seen() -> None:
+    calls = "    def {}(self, x, mask):\n        return self.forward(x, {})\n"
+    source = attention(then="scores = scores + mask").replace("def forward", "def attend")
+    calls = calls.replace("self.forward", "self.attend")
+    source += (
+        calls.format("forward", "mask") + calls.format("two", "(1.0 - mask) * -10.0") + calls.format("six", "mask")
+    )
+    assert codes(source) == ["ATN203"]
+
+
 def test_fill_of_minus_ten_thousand_is_information_only() -> None:
     (finding,) = lint_source(attention(then="scores = scores.masked_fill(mask == 0, -1e4)"), "attention.py")
     assert (finding.code, finding.severity) == ("ATN203", Severity.INFO)
