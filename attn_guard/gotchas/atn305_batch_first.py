@@ -19,6 +19,11 @@ axis, or keys are masked, nothing is said. `batch_first=False` declares (time, b
 folded into an axis with another, as the rows of tables or the windows of images are, a layer that takes time first runs
 over both, and it is a warning.
 
+The linter looks at the layers of torch that are built without `batch_first=True`, and reports them where the source
+shows that the batch comes first: in the names of a shape (`b, t, d = x.shape`), positions that are added along the
+second axis,
+what a convolution gives after `flatten(2).transpose(1, 2)`, a result of which `[:, 0]` or `.mean(dim=1)` is taken.
+
 Example
 -------
 {broken}

@@ -13,7 +13,8 @@ anything about any other. The shapes of input and output are right, so nothing r
 not see head 3. What is left is a network that works on each position alone. It learns what can be told from one token,
 which is why the loss falls at first.
 
-The probe looks where the rows of each slice come from: one position each, and more than one row.
+The linter follows the axes from the view into heads to the product, and needs to know all four of them. The probe
+looks where the rows of each slice come from: one position each, and more than one row.
 
 Example
 -------

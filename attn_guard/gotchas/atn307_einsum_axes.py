@@ -14,8 +14,8 @@ before the softmax. A letter that is named twice in one operand reads only the d
 matrix of weights. Letters check no names and little of the sizes: where the result has the wanted shape, nothing
 raises.
 
-The probe sees a sum that is followed by a product in one and the same call. It reports a size and no letter: the
-letters are on the line.
+The linter reads the letters of products that are written out. The probe sees a sum that is followed by a product in
+one and the same call. It reports a size and no letter: the letters are on the line.
 
 Example
 -------

@@ -14,7 +14,7 @@ were not trained with, and two paths through one module give different results.
 
 A layer that is trained from scratch may number its heads either way and never know. So there must be evidence: the
 queries are viewed as (key heads, group) and the keys repeated in turn, keys and values are spread in different orders,
-or two paths of the module (a fused branch, the one that returns weights) disagree.
+or two paths of the module (a fused branch, the one that returns weights) disagree. The linter knows the first two.
 
 Example
 -------
@@ -34,6 +34,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -43,6 +44,12 @@ GOTCHA = Gotcha(
     fix="spread the heads of keys and values with repeat_interleave(groups, dim=1), or pass enable_gqa=True",
     explains=("ATN209", "ATN503", "ATN701"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """Keys repeated in one order beside queries that are viewed in the other."""
+    for fault in function.contradicted_spreads:
+        yield GOTCHA.at(fault.location, related=fault.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

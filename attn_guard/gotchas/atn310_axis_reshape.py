@@ -14,7 +14,10 @@ the positions that it compares are not those that were meant: frames of differen
 sequences. Networks learn in spite of it, worse than they could, and pretrained weights that were made this way can
 never be used right again.
 
-The probe labels the numbers with their coordinates and follows the labels. Sizes that coincide by chance are no
+The linter compares the sizes as they are named, and reports a reshape after which an axis has other sizes in front
+of it
+than before; all sizes must be known. The probe labels the numbers with their coordinates and follows the labels.
+Sizes that coincide by chance are no
 evidence. Heads that are cut or merged across positions are mistakes of their own (ATN303, ATN304).
 
 Example

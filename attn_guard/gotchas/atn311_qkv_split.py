@@ -14,7 +14,8 @@ projection must not be read head by head as [q k v | q k v | …], and the rever
 roles. Trained from scratch, either order works; with loaded weights, or when only one path does it, the result is
 noise.
 
-For the order there must be evidence, so that only two paths of one module that disagree are reported.
+For the order there must be evidence, so that only two paths of one module that disagree are reported. The linter
+reports `chunk(3)` of a projection whose width is written as a sum with fewer heads of keys.
 
 Example
 -------
@@ -35,6 +36,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -44,6 +46,12 @@ GOTCHA = Gotcha(
     fix="split the columns as packed: [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]",
     explains=("ATN102", "ATN209", "ATN301", "ATN302", "ATN303", "ATN304", "ATN308", "ATN309", "ATN403", "ATN503"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A fused projection whose width is a sum with fewer heads of keys, cut in equal thirds."""
+    for fault in function.unequal_thirds:
+        yield GOTCHA.at(fault.location, "a projection with fewer heads of keys is cut in equal thirds")
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

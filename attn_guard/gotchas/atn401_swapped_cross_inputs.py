@@ -14,6 +14,7 @@ tasks, nothing raises, and position t of the target is mixed with position t of 
 Which input is the memory is known where the module declares `@attn_guard.contract(cross=True)`: then it is the second
 one. Otherwise its name must say so plainly (`memory`, `context`, `encoder_hidden_states`; `src` beside `tgt`), and the
 finding is a warning. Modules that attend in both directions, and those that take the memory first, are not reported.
+The linter follows the arguments of `forward` by name into the projections and into `nn.MultiheadAttention`.
 
 Example
 -------

@@ -12,7 +12,8 @@ a key projection that reads the stream in place of the memory.
 
 It is reported where the module declares `@attn_guard.contract(cross=True)`, and as a warning where `forward` cannot be
 called without an argument named plainly (`memory`, `context`, `encoder_hidden_states`; `src` beside `tgt`). Optional
-arguments that a configuration turns off, as in many models of transformers, are left alone.
+arguments that a configuration turns off, as in many models of transformers, are left alone. The linter reports a memory
+that has no default and is never read, in a decoder or beside a layer that is called a cross attention.
 
 Example
 -------

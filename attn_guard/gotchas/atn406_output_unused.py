@@ -13,6 +13,8 @@ Without attention no position learns anything from another; the residual stream 
 train, and the loss still falls. Without the output projection, each head can write to its own columns only, and the
 parameters that were meant for it never get a gradient.
 
+The linter reports a call whose result no statement reads afterwards.
+
 Attention that is computed for its weights, which are returned, is not reported.
 
 Example

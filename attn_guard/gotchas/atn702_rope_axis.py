@@ -14,7 +14,8 @@ Nothing
 fails, since both axes are long enough for the table; training goes on, a little worse, and sometimes its loss blows
 up. With a cache, restarted angles put every new token at the beginning of the text.
 
-The probe looks for products of query or key with factors whose squares add up to one constant, cosine and sine or a
+The linter reports positions that a rotary function counts along the axis of the heads. The probe looks for products
+of query or key with factors whose squares add up to one constant, cosine and sine or a
 complex number, and compares the axes along which they vary with the axis along which the positions lie. Angles
 under a cache are compared with those of the full pass at the same positions.
 
@@ -37,6 +38,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -46,6 +48,12 @@ GOTCHA = Gotcha(
     fix="rotate query and key in the layout that the rotary function expects: (…, time, head_dim)",
     explains=("ATN701", "ATN703", "ATN706"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """Positions that are read off the axis of the heads."""
+    for fault in function.angles_over_heads:
+        yield GOTCHA.at(fault.location, "the positions of the rotary angles are counted along the heads")
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

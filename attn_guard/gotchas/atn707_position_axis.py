@@ -11,7 +11,9 @@ The position of a token is then its number in the batch: the same sentence gets 
 order of its tokens is unknown. A table cut to `x.size(0)` is right for (time, batch, features) and broadcasts without a
 word over (batch, time, features). The loss falls all the same, since a model without positions learns, too.
 
-The probe looks at what is added to the features before the first attention and comes from no input, and along which of
+The linter reports a table that is cut to the length of the first axis, on the way to a layer of torch that is built
+with `batch_first=True`. The probe looks at what is added to the features before the first attention and comes from no
+input, and along which of
 their axes it varies; which axis is time is told by the attention itself. A single place of a table is reported only
 if the module cannot tell the order of its inputs in any other way, so that tables of token types stay out of it.
 

@@ -52,6 +52,9 @@ def as_mask(value: Value) -> Mask | None:
 def multiply(place: Place, left: Value, right: Value, *, divides: bool = False) -> Value:
     if isinstance(left, Scalar) and isinstance(right, Scalar):
         return left.times(right)
+    for terms, factor in ((_terms(left), right), (_terms(right), left)):
+        if len(terms) > 1 and isinstance(factor, Scalar):
+            return Unknown(terms=tuple(term.times(factor) for term in terms))
     if isinstance(right, Tensor) and not (isinstance(left, Tensor) and left.role is not Role.PARAMETER):
         left, right = right, left
     if isinstance(left, Tensor):
@@ -134,9 +137,9 @@ def power(left: Value, right: Value) -> Value:
 
 
 def add(place: Place, left: Value, right: Value, sign: float = 1.0) -> Value:
-    if isinstance(left, Scalar) and isinstance(right, Scalar):
-        both_numbers = left.is_number and right.is_number
-        return Scalar(left.number + sign * right.number) if both_numbers else UNKNOWN
+    first, second = _terms(left), _terms(right)
+    if first and second:
+        return _sum(first, second, sign)
     if isinstance(left, Positions) or isinstance(right, Positions):
         return positions.add(left, right, int(sign))
     if isinstance(right, Tensor) and not isinstance(left, Tensor):
@@ -144,6 +147,20 @@ def add(place: Place, left: Value, right: Value, sign: float = 1.0) -> Value:
     if isinstance(left, Tensor):
         return _add_to_tensor(place, left, right, sign)
     return _combine_masks(place, left, right, sign)
+
+
+def _terms(value: Value) -> tuple[Scalar, ...]:
+    """The sizes that a value is the sum of."""
+    if isinstance(value, Scalar):
+        return (value,)
+    return value.terms if isinstance(value, Unknown) else ()
+
+
+def _sum(left: tuple[Scalar, ...], right: tuple[Scalar, ...], sign: float) -> Value:
+    if len(left) == len(right) == 1 and left[0].powers == right[0].powers:
+        number = left[0].number + sign * right[0].number
+        return Scalar(number, left[0].powers) if number or not left[0].powers else UNKNOWN
+    return Unknown(terms=(*left, *right)) if sign > 0 else UNKNOWN
 
 
 def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> Tensor:

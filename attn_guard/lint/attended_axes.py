@@ -36,6 +36,8 @@ def along_first_axis(call: Call, layer: Layer, value: Tensor | None) -> Draft | 
             event = Event(value.timed[1], related=step, label="this layer takes (batch, time, features)")
             call.place.record.note(Trouble.POSITIONS_ON_BATCH, event)
         return None
+    if value.timed and value.timed[0] == 0:
+        return None
     # a mask over (batch, time) fits only an input that is (time, batch, features)
     if any("key_padding_mask" in name and not is_absent(mask) for name, mask in call.kwargs.items()):
         return None

@@ -45,6 +45,8 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
         return _method(frame, node, function, call)
     if isinstance(function, Dotted):
         return _dotted(function, call)
+    if isinstance(function, Layer) and function.kind == "Sequential":
+        return _in_turn(frame, function, call)
     if isinstance(function, Layer):
         return call_layer(function, call)
     if isinstance(function, Closure):
@@ -52,16 +54,37 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
     if isinstance(function, ClassReference):
         return Instance(function.type, call)
     if isinstance(function, Instance):
-        forward = frame.walk.attribute(function, "forward")
-        if not isinstance(forward, Closure):
-            return opaque(call)
-        result = frame.walk.call(forward, call, frame)
-        if any(site.region.owner is function.type for site in frame.walk.record.sites.values()):
-            frame.walk.record.attended.append(call.place.draft(StepKind.CONTEXT))
-        return result
+        return _forward(frame, function, call)
     if isinstance(node.func, cst.Name):
         return _builtin(frame, node.func.value, call)
     return _unknown_method(node, call)
+
+
+def _forward(frame: Frame, module: Instance, call: Call) -> Value:
+    """``module(...)`` of a class in the file."""
+    forward = frame.walk.attribute(module, "forward")
+    if not isinstance(forward, Closure):
+        return opaque(call)
+    result = frame.walk.call(forward, call, frame)
+    if any(site.region.owner is module.type for site in frame.walk.record.sites.values()):
+        frame.walk.record.attended.append(call.place.draft(StepKind.CONTEXT))
+    return result
+
+
+def _in_turn(frame: Frame, layer: Layer, call: Call) -> Value:
+    """A call of ``nn.Sequential``."""
+    value = call.arg(0, "input")
+    for child in layer.children:
+        one = replace(call, args=(value,), kwargs={})
+        if isinstance(child, Instance):
+            value = _forward(frame, child, one)
+        else:
+            value = call_layer(child, one) if isinstance(child, Layer) else Tensor()
+    return value if layer.children else Tensor()
+
+
+def _items(value: Value) -> tuple[Value, ...]:
+    return value.items if isinstance(value, Sequence) else ()
 
 
 def _is_super(node: cst.BaseExpression) -> bool:
@@ -87,6 +110,7 @@ def _arguments(frame: Frame, node: cst.Call) -> Call:
         elif arg.star:
             spread = True
             firm = len(args) if arg.star == "*" and firm is None else firm
+            args.extend(item for item in _items(value) if isinstance(item, Instance | Layer))
         else:
             args.append(value)
     return Call(frame.place(node), tuple(args), kwargs, spread, firm)

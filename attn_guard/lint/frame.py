@@ -174,7 +174,7 @@ def _named_part(target: cst.BaseExpression, value: Value) -> Value:
 def _called(name: str, value: Value) -> Value:
     """A value under its new name: a size without a name of its own takes it, and so does an unknown."""
     if isinstance(value, Unknown) and not value.name:
-        return Unknown(name)
+        return replace(value, name=name)
     if isinstance(value, Scalar) and name != "_" and len(value.powers) == 1:
         atom, power = value.powers[0]
         if ".shape[" in atom.name and power == 1.0 and value.number == 1.0:

@@ -12,7 +12,7 @@ import libcst as cst
 
 from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
-from attn_guard.lint import names, wiring
+from attn_guard.lint import grouping, names, wiring
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.optional_masks import lost_without_caller
 from attn_guard.lint.paths import first_mask, masked_beside
@@ -20,7 +20,7 @@ from attn_guard.lint.record import Event, Record, SiteDraft, Trouble, softmax_of
 from attn_guard.lint.regions import Class, Region
 from attn_guard.lint.sites import Locate, exactly, make_site, roughly
 from attn_guard.lint.unread import is_unread
-from attn_guard.lint.values import Draft, Instance
+from attn_guard.lint.values import Draft, Instance, Layer
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
@@ -230,6 +230,26 @@ class Function:
         """Tables of positions that are added along what the next layer takes for the batch."""
         return self._noted(Trouble.POSITIONS_ON_BATCH)
 
+    @property
+    def angles_over_heads(self) -> Iterator[Fault]:
+        """Positions of rotary angles that are counted along the heads."""
+        return self._noted(Trouble.ANGLES_OVER_HEADS)
+
+    @property
+    def contradicted_spreads(self) -> Iterator[Fault]:
+        """Heads of keys that are spread in one order and queries that lie in the other."""
+        for spread, other in grouping.contradictions(self.record.head_orders):
+            yield Fault(self.locate(spread), related=(self.locate(other), "heads lie in the other order here"))
+
+    @property
+    def unequal_thirds(self) -> Iterator[Fault]:
+        """Fused projections with fewer heads of keys that are cut in equal thirds."""
+        attributes = self.instance.attributes if self.instance else {}
+        for cut, projection in self.record.thirds:
+            layer = attributes.get(wiring.layer_called(projection))
+            if isinstance(layer, Layer) and grouping.makes_fewer_keys(layer):
+                yield Fault(self.locate(cut))
+
     @cached_property
     def idle_projections(self) -> dict[Stage, str]:
         """The projections of its class that no method uses, by the part that they are named after."""
@@ -262,12 +282,11 @@ class Function:
         is_asked_for = any(param.name.value == self.memory for param in required)
         if not self.memory or not is_asked_for or _reads(tree.body, self.memory):
             return None
-        crossing = [
-            o.core for o in self.record.operands if re.search("cross|enc.*dec|dec.*enc", wiring.layer_called(o.core))
-        ]
+        own = [draft for draft in self.record.attended if draft.region is self.region]
+        crossing = [draft for draft in own if re.search("cross|enc.*dec|dec.*enc", wiring.layer_called(draft))]
         cores = [o.core for o in self.record.operands if o.core.region is self.region]
         is_decoder = re.search("cross|decoder", self.class_name, re.IGNORECASE)
-        chosen = crossing or (cores if is_decoder else [])
+        chosen = crossing or (own or cores if is_decoder else [])
         return self.locate(chosen[-1]) if chosen else None
 
     @property

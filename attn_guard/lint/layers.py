@@ -9,11 +9,12 @@ from attn_guard.lint import arithmetic, modes, ops
 from attn_guard.lint.arithmetic import as_tensor
 from attn_guard.lint.place import Call
 from attn_guard.lint.sdpa import multihead_attention, transformer_layer
-from attn_guard.lint.values import UNKNOWN, Atom, Layer, Role, Scalar, Sequence, Tensor, Value
+from attn_guard.lint.values import UNKNOWN, Atom, Flag, Layer, Role, Scalar, Sequence, Tensor, Value
 
 _TRANSFORMERS = frozenset(
     {"Transformer", "TransformerEncoder", "TransformerDecoder", "TransformerEncoderLayer", "TransformerDecoderLayer"}
 )
+_BATCH = Scalar(powers=((Atom("batch"), 1.0),))
 _CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 
 
@@ -41,6 +42,13 @@ def call_layer(layer: Layer, call: Call) -> Value:
         return ops.dropped(call, value)
     if kind in ("Conv1d", "Conv2d", "Conv3d"):
         return _convolved(value, layer)
+    if kind in ("LSTM", "GRU", "RNN"):
+        leads = (_BATCH, None, None) if layer.kwargs.get("batch_first") == Flag(True) else None
+        return Sequence((Tensor(axes=leads), UNKNOWN))
+    if kind == "Embedding":
+        ids = as_tensor(value)
+        width = _width(layer)
+        return Tensor(axes=(*ids.axes, width) if ids and ids.axes else None, last=width)
     if kind == "Identity":
         return value
     if kind == "Rearrange":
@@ -53,7 +61,7 @@ def _convolved(value: Value, layer: Layer) -> Tensor:
     tensor = as_tensor(value)
     batch = tensor.axes[0] if tensor and tensor.axes else None
     places = (None,) * int(layer.kind[-2])
-    return Tensor(axes=(batch or Scalar(powers=((Atom("batch"), 1.0),)), _width(layer), *places))
+    return Tensor(axes=(batch or _BATCH, _width(layer), *places))
 
 
 def _softmax_axis(layer: Layer) -> tuple[Value, ...]:
@@ -74,11 +82,8 @@ def _opaque(call: Call) -> Value:
 
 def _width(layer: Layer) -> Scalar | None:
     at = 0 if layer.kind == "Conv1D" else 1
-    width = (
-        layer.kwargs.get("out_features")
-        or layer.kwargs.get("out_channels")
-        or (layer.args[at] if len(layer.args) > at else None)
-    )
+    named = (layer.kwargs.get(name) for name in ("out_features", "out_channels", "embedding_dim"))
+    width = next((value for value in named if value), layer.args[at] if len(layer.args) > at else None)
     return width if isinstance(width, Scalar) else None
 
 

@@ -12,13 +12,14 @@ from attn_guard.lint import (
     attended_axes,
     einsum,
     grid,
+    grouping,
     layout,
     mask_use,
     masks,
     modes,
     names,
-    positions,
     reshaping,
+    rotary,
     shapes,
 )
 from attn_guard.lint.arithmetic import as_mask, as_tensor
@@ -95,18 +96,52 @@ def padded(call: Call) -> Value:
 
 
 def repeated(call: Call) -> Value:
-    if isinstance(call.arg(0), Positions):
+    value = call.arg(0, "input")
+    if isinstance(value, Positions):
         return UNKNOWN
-    mask = as_mask(call.arg(0))
-    return masks.tiled(mask, call.place, call.args[1:]) if mask else expanded(call)
+    mask = as_mask(value)
+    if mask:
+        return masks.tiled(mask, call.place, call.args[1:])
+    if isinstance(value, Tensor):
+        grouping.repeated(call, value)
+    return expanded(call)
+
+
+def interleaved(call: Call) -> Value:
+    value = call.arg(0, "input")
+    if isinstance(value, Tensor):
+        grouping.interleaved(call, value)
+    return expanded(call)
 
 
 def chunk(call: Call) -> Value:
-    """``chunk``, ``split``, ``tensor_split``: parts that all went through the same."""
+    """``tensor_split``: parts that all went through the same."""
     value = call.arg(0, "input")
     if isinstance(value, Tensor):
         value = value.shaped(None, None)
     return Sequence((value,), endless=True)
+
+
+def split(call: Call) -> Value:
+    """``x.split(size, dim)`` and ``x.split([first, second], dim)``."""
+    value, sizes, at = call.arg(0, "input"), call.arg(1, "split_size_or_sections"), call.given(2, "dim")
+    if not isinstance(value, Tensor):
+        return Sequence((value,), endless=True)
+    axis = 0 if at is None else integer(at)
+    if isinstance(sizes, Sequence) and not sizes.endless:
+        return Sequence(tuple(_cut(value, axis, size) for size in sizes.items))
+    return Sequence((_cut(value, axis, sizes),), endless=True)
+
+
+def _cut(value: Tensor, axis: int | None, size: Value) -> Tensor:
+    """A piece along one axis."""
+    width = size if isinstance(size, Scalar) else None
+    if value.axes is None:
+        return replace(value.shaped(None, None), last=width if axis == -1 else None)
+    rank = len(value.axes)
+    if axis is None or not -rank <= axis < rank:
+        return value.shaped(None, None)
+    return value.shaped((*value.axes[: axis % rank], width, *value.axes[axis % rank + 1 :]), None)
 
 
 def chunk_equal(call: Call) -> Value:
@@ -115,6 +150,9 @@ def chunk_equal(call: Call) -> Value:
     axis = call.integer(2, "dim", "axis")
     if isinstance(value, Tensor):
         rank = len(value.axes) if value.axes else 0
+        source = value.steps[-1] if value.steps else None
+        if parts == 3 and axis in (-1, 2) and source and source.kind is StepKind.PROJECTION:
+            call.place.record.thirds.append((call.place.draft(StepKind.SPLIT), source))
         if parts and axis is not None and axis in (-1, rank - 1):
             last = layout.divided(value.last, parts)
             axes = (*value.axes[:-1], last) if value.axes else None
@@ -138,19 +176,26 @@ def unbind(call: Call) -> Value:
 
 
 def joined(call: Call) -> Value:
-    """``cat`` and ``stack``: what is known of the parts that are known."""
+    """``cat``: what is known of the parts that are known."""
     parts = call.arg(0, "tensors")
     items = parts.items if isinstance(parts, Sequence) else ()
     known = [item for item in items if isinstance(item, Tensor) and item.steps]
     if known:
-        rest = replace(known[-1], axes=None, order=None)
+        rest = replace(known[-1], axes=reshaping.joined_axes(call, known), order=None, before_last=None)
         if len(known) == 1 and any(isinstance(item, Unknown) and names.is_cache(item.name) for item in items):
             rest = replace(rest, grown=Grown(call.place.draft(StepKind.SPLIT), call.place.record.branches))
         return replace(rest, opaque=rest.opaque or rest.role is Role.SCORES)
     masks = [mask for item in items if (mask := as_mask(item))]
     if masks:
         return Mask(masks[0].meaning if all(m.meaning is masks[0].meaning for m in masks) else None, name=masks[0].name)
-    return UNKNOWN
+    plain = [item for item in items if isinstance(item, Tensor) and item.role is Role.ACTIVATION]
+    return Tensor(axes=reshaping.joined_axes(call, plain)) if plain else UNKNOWN
+
+
+def stacked(call: Call) -> Value:
+    """``stack``, which gives one more axis."""
+    value = joined(call)
+    return replace(value, axes=None) if isinstance(value, Tensor) else value
 
 
 def normalize(call: Call) -> Value:
@@ -375,6 +420,8 @@ def axis_size(value: Value, axis: int | None) -> Value:
         return known
     if axis == -1:
         return layout.width(tensor)
+    if axis == -2 and tensor.before_last:
+        return tensor.before_last
     return Scalar(powers=((Atom(f"{tensor.name or id(value)}.shape[{axis}]", axis=axis), 1.0),))
 
 
@@ -481,7 +528,7 @@ FUNCTIONS = _table(
     ("bool", stored_as(Kind.BOOL)),
     ("int long byte", stored_as(Kind.WHOLE)),
     ("to type type_as astype", converted),
-    ("arange", positions.arange),
+    ("arange", rotary.arange),
     ("contiguous", contiguous),
     ("transpose transpose_ swapaxes swapdims", reshaping.transpose),
     ("t", reshaping.transpose_last),
@@ -491,16 +538,20 @@ FUNCTIONS = _table(
     ("flatten", reshaping.flatten),
     ("unflatten", reshaping.unflatten),
     ("chunk", chunk_equal),
-    ("split tensor_split", chunk),
+    ("split split_with_sizes", split),
+    ("tensor_split", chunk),
     ("unbind", unbind),
-    ("cat concat concatenate stack", joined),
+    ("cat concat concatenate", joined),
+    ("stack", stacked),
     ("unsqueeze unsqueeze_", reshaping.unsqueeze),
     ("squeeze squeeze_", reshaping.squeeze),
     ("movedim moveaxis", reshaping.movedim),
     ("repeat tile", repeated),
+    ("repeat_interleave", interleaved),
     ("pad", padded),
-    ("expand expand_as repeat_interleave broadcast_to index_select", expanded),
-    ("gather roll flip narrow select view_as reshape_as", reindexed),
+    ("expand expand_as broadcast_to index_select", expanded),
+    ("gather", reshaping.gather),
+    ("roll flip narrow select view_as reshape_as", reindexed),
     ("masked_fill masked_fill_", masked_fill),
     ("where", where),
     ("tril tril_", triangle),

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint.values import Branch, Draft, Role, Tensor, Value, join
+from attn_guard.lint.values import Branch, Draft, Role, Scalar, Tensor, Value, join
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -49,6 +49,16 @@ class Event:
     label: str = ""
 
 
+@dataclass(frozen=True)
+class HeadOrder:
+    """An axis of heads made of two factors; ``spreads`` says that it was made by repeating heads of keys."""
+
+    step: Draft
+    outer: Scalar
+    inner: Scalar
+    spreads: bool
+
+
 class Trouble(StrEnum):
     """What can be wrong with a mask where it is used, with the axes of a tensor, or with how a built-in is called."""
 
@@ -72,6 +82,7 @@ class Trouble(StrEnum):
     MASK_AND_IS_CAUSAL = "a mask and is_causal"
     DEPRECATED_CONTEXT = "the deprecated choice of kernels"
     UNREAD_MAP = "weights that nobody reads"
+    ANGLES_OVER_HEADS = "rotary angles that count the heads"
 
 
 @dataclass(eq=False)
@@ -106,6 +117,8 @@ class Record:
     operands: list[Operands] = field(default_factory=list)
     attended: list[Draft] = field(default_factory=list)
     reads: dict[str, list[tuple[bool, Draft, frozenset[Branch]]]] = field(default_factory=dict)
+    head_orders: list[HeadOrder] = field(default_factory=list)
+    thirds: list[tuple[Draft, Draft]] = field(default_factory=list)
 
     @contextmanager
     def inside(self, node: cst.CSTNode, side: int) -> Iterator[None]:

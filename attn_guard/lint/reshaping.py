@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import grid, layout, masks, positions
+from attn_guard.lint import grid, grouping, layout, masks, positions
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.attended_axes import text_of
 from attn_guard.lint.moved_axes import joined_axis, moved_axis
@@ -138,7 +138,8 @@ def unflatten(call: Call) -> Value:
         at %= len(value.axes)
         return _regrouped(call, value, (*value.axes[:at], *axes, *value.axes[at + 1 :]))
     rest = layout.viewed(value, axes).last if at == -1 else None
-    result = replace(value.shaped(None, None), last=rest)
+    before_last = axes[-2] if at == -1 and len(axes) > 1 else None
+    result = replace(value.shaped(None, None), last=rest, before_last=before_last)
     return result.after(call.place.draft(StepKind.SPLIT)) if layout.splits_heads(axes) else result
 
 
@@ -162,6 +163,27 @@ def squeeze(call: Call) -> Value:
     return value.shaped((*value.axes[:at], *value.axes[at + 1 :]), None)
 
 
+def gather(call: Call) -> Value:
+    """``x.gather(1, index)``: picks positions, so that the second axis is theirs."""
+    value = as_tensor(call.arg(0, "input"))
+    if value is None or value.role is not Role.ACTIVATION or as_mask(call.arg(0, "input")):
+        return call.arg(0, "input")
+    picks_positions = call.integer(1, "dim") == 1 and (value.axes is None or len(value.axes) == 3)
+    timed = (1, call.place.draft(StepKind.SPLIT)) if picks_positions else None
+    return replace(value.shaped(None, None), timed=timed)
+
+
+def joined_axes(call: Call, parts: Iterable[Tensor]) -> Axes | None:
+    """The axes of ``torch.cat(parts, dim)``; the one along which they are joined has no known size."""
+    known, given = [part.axes for part in parts if part.axes], call.given(1, "dim", "axis")
+    at = 0 if given is None else integer(given)
+    if not known or at is None or not -len(known[-1]) <= at < len(known[-1]):
+        return None
+    axes = list(known[-1])
+    axes[at] = None
+    return tuple(axes)
+
+
 def value_of_unknown(value: Value, target: Axes | None) -> Value:
     """A view of what is not known to be an activation: keeps its name, and its new axes."""
     if isinstance(value, Unknown) and target is not None and not as_mask(value):
@@ -180,6 +202,8 @@ def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
     if value.name and not value.steps and not value.traced and value.axes is None:
         return value_of_unknown(given, target)
     result = replace(layout.viewed(value, target), grid=grid.viewed(value, target))
+    if target:
+        grouping.viewed(call.place, value, target)
     has_heads = any(layout.holds_heads(axis) for axis in (*(value.axes or ()), *(target or ())))
     is_known = value.axes and target and None not in (*value.axes, *target)
     if moved and target and is_known and value.role in (Role.ACTIVATION, Role.CONTEXT) and not has_heads:

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 class Unknown:
     """Something from outside, or from an operation that is not understood.
 
-    ``parameter`` marks an argument, and ``default`` is the number that it has where nobody gives it.
+    ``parameter`` marks an argument, and ``default`` is the number that it has where nobody gives it. ``terms`` are the
+    sizes that it is the sum of.
     """
 
     name: str = ""
     parameter: bool = False
     default: float | None = None
+    terms: tuple[Scalar, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ class Tensor:
     order: for each axis, its place in memory; () is contiguous, None unknown. transposed: the step that made it so.
     core: the SCORES step of scores, weights and contexts; width: what the product in it sums over; grid: what the axes
     of scores and weights count. grown: a cache was put in front of it, or of the keys of the scores.
+    before_last: the size of the axis before it, where the rank is not known.
     timed: the axis along which positions were added to it, and where. ran: the layer that it came out of, if that ran
     along its first axis.
     """
@@ -197,6 +200,7 @@ class Tensor:
     grown: Grown | None = None
     timed: tuple[int, Draft] | None = None
     ran: Draft | None = None
+    before_last: Scalar | None = None
 
     def after(self, *steps: Draft, **changes: Any) -> Tensor:
         """This tensor after further steps."""
@@ -205,7 +209,7 @@ class Tensor:
     def shaped(self, axes: Axes | None, order: tuple[int, ...] | None) -> Tensor:
         """This tensor with other axes; what they count is not known any more."""
         last = axes[-1] if axes else None
-        return replace(self, axes=axes, last=last, order=order, timed=None, ran=None, grid=None)
+        return replace(self, axes=axes, last=last, order=order, timed=None, ran=None, grid=None, before_last=None)
 
 
 class Meaning(StrEnum):

@@ -44,9 +44,9 @@ def mixed_up(operands: Operands, idle: dict[Stage, str]) -> Iterator[tuple[Draft
         name = layer_called(first)
         if name and name == layer_called(second) and names.part_called(name) is other:
             yield first, wrong, other, idle[wrong]
-    if operands.is_value_bare and Stage.VALUE in idle and operands.query and operands.key:
-        if layer_called(operands.query) and layer_called(operands.key):
-            yield operands.core, Stage.VALUE, None, idle[Stage.VALUE]
+    others = [draft for draft in (operands.query, operands.key) if draft and layer_called(draft)]
+    if operands.is_value_bare and Stage.VALUE in idle and len(others) == 2:
+        yield operands.core, Stage.VALUE, None, idle[Stage.VALUE]
 
 
 def layer_called(draft: Draft) -> str:

@@ -19,7 +19,7 @@ class GroupedQueryAttention(nn.Module):
         k = self.wk(x).view(batch, time, self.kv_heads, self.head_dim).transpose(1, 2)
         v = self.wv(x).view(batch, time, self.kv_heads, self.head_dim).transpose(1, 2)
         k = k.repeat(1, self.groups, 1, 1)  # <- ATN308
-        v = v.repeat(1, self.groups, 1, 1)
+        v = v.repeat(1, self.groups, 1, 1)  # <- ATN308
         context = (q @ k.mT * self.head_dim**-0.5).softmax(dim=-1) @ v
         return self.wo(context.transpose(1, 2).reshape(batch, time, -1))
 

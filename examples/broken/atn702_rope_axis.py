@@ -6,7 +6,7 @@ from torch.nn import functional as F
 def rotary(x: torch.Tensor) -> torch.Tensor:
     """Turns (batch, heads, time, head_dim) by halves."""
     half = x.shape[-1] // 2
-    angle = torch.arange(x.shape[-2])[:, None] * 10000 ** (-torch.arange(half) / half)
+    angle = torch.arange(x.shape[-2])[:, None] * 10000 ** (-torch.arange(half) / half)  # <- ATN702
     cos, sin = angle.cos(), angle.sin()
     left, right = x.chunk(2, dim=-1)
     return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)  # <- ATN702

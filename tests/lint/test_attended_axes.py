@@ -25,6 +25,7 @@ class Encoder(nn.Module):
         self.pe = nn.Parameter(torch.zeros(1, 512, d_model))
         self.conv = nn.Conv2d(3, d_model, 16, 16)
         self.cls = nn.Parameter(torch.zeros(1, 1, d_model))
+        self.recurrent = nn.LSTM(d_model, d_model, batch_first=True)
         self.norm = nn.LayerNorm(d_model)
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
@@ -89,6 +90,15 @@ BATCH_LEADS = [
     """,
     """
     x = rearrange(x, "b c h w -> b (h w) c")
+    return self.layer(x, x, x)[0]
+    """,
+    """
+    x = self.recurrent(x)[0]
+    return self.layer(x, x, x)[0]
+    """,
+    """
+    b, t = x.shape
+    x = self.embedding(x)
     return self.layer(x, x, x)[0]
     """,
     """
@@ -213,3 +223,46 @@ def test_attention_of_heads_to_heads_is_found(core: str) -> None:
 )
 def test_attention_of_positions_and_of_other_layouts_is_fine(core: str) -> None:
     assert codes(module(SPLIT + core)) == []
+
+
+STACK = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, d, h):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(d, h)
+
+    def forward(self, x):
+        return x + self.attn(x, x, x)[0]
+
+
+class Model(nn.Module):
+    def __init__(self, vocabulary, d, h, n):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, d), nn.Embedding(512, d)
+        self.blocks = BLOCKS
+
+    def forward(self, ids):
+        b, t = ids.shape
+        x = self.tokens(ids) + self.positions(torch.arange(t))
+        CALL
+"""
+LOOP = "for block in self.blocks:\n            x = block(x)\n        return x"
+
+
+@pytest.mark.parametrize(
+    ("blocks", "call"),
+    [
+        ("nn.ModuleList([Block(d, h) for _ in range(n)])", LOOP),
+        ("nn.Sequential(*[Block(d, h) for _ in range(n)])", "return self.blocks(x)"),
+        ("nn.Sequential(nn.LayerNorm(d), Block(d, h))", "return self.blocks(x)"),
+    ],
+)
+def test_layer_inside_blocks_is_found_from_the_model_that_calls_them(blocks: str, call: str) -> None:
+    source = STACK.replace("BLOCKS", blocks).replace("CALL", call)
+    (finding,) = lint_source(source, "model.py")
+    assert (finding.code, finding.location.line) == ("ATN305", 11)
+    assert codes(source.replace("(d, h)\n", "(d, h, batch_first=True)\n")) == []

@@ -118,6 +118,16 @@ def test_memory_that_must_be_given_and_is_never_read_is_found() -> None:
     assert finding.location.line == module(body).count("\n")
 
 
+def test_own_attention_of_the_file_that_gets_no_memory_is_found() -> None:
+    source = module(f"return self.attend({USES_ALL})")
+    decoder = (
+        "\n\nclass Decoder(nn.Module):\n    def __init__(self, d, h):\n        super().__init__()\n"
+        "        self.cross = DecoderBlock(d, h)\n\n    def forward(self, x, memory):\n        return self.cross(x)\n"
+    )
+    (finding,) = lint_source(source + decoder, "decoder.py")
+    assert (finding.code, finding.location.line) == ("ATN402", (source + decoder).count("\n"))
+
+
 @pytest.mark.parametrize(
     ("body", "signature"),
     [
