@@ -10,8 +10,9 @@ Why is this bad
 float16 ends at -65504, and `masked_fill(mask, -1e9)` on half-precision scores raises. With automatic mixed precision
 that happens on the first step on a GPU, in code that passed its tests on a CPU.
 
-The lowest finite number is filled in so that a row without any key stays finite. Added twice, once for the future and
-once for padding, it is -inf after all, and such a row becomes NaN.
+The lowest finite number is filled in so that a row without any key stays finite. Added twice, it is -inf after all, and
+a row that both masks block becomes NaN. The probe says nothing where that cannot be, since one of the two is made from
+positions alone and leaves each query a key, as the triangle of a causal mask does.
 
 The probe runs a module in the dtype that it is in: to know about float16, check `module.half()`.
 

@@ -111,7 +111,7 @@ class Delivery:
     def joined_by_and(self, anatomy: Anatomy) -> Arrival | None:
         """The arrival at a site at which the mask has a say only over keys that a causal mask hides anyway."""
         own = [arrival for arrival in self.arrivals if arrival.anatomy is anatomy]
-        later = anatomy.influence.later if own and "q" not in self.axes else None
+        later = anatomy.influence.later if own and self.is_own and "q" not in self.axes else None
         if later is None:
             return None
         follows = torch.stack([arrival.entries != NONE for arrival in own]).any(dim=0)
@@ -120,6 +120,11 @@ class Delivery:
         if anatomy.blocked is not None and (anatomy.blocked.cpu() & ~later).any():
             return None  # earlier keys are hidden some other way
         return next(arrival for arrival in own if (arrival.entries != NONE).any())
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the mask speaks of the input that the queries come from, and not of a memory."""
+        return self.main is not None and self.stream.name in {part.name for part in self.seen.streams.together}
 
     @property
     def upside_down(self) -> bool:

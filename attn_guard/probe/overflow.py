@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attn_guard.findings import Location
-from attn_guard.probe.flow import SELECTION, SUM
+from attn_guard.probe.flow import SELECTION, SUM, Flow
 from attn_guard.probe.masks import BLOCKING
 from attn_guard.probe.tape import Op
 
@@ -39,10 +39,11 @@ def overflows(xray: XRay) -> Iterator[Overflow]:
         softmaxes = [anatomy.trace.softmax for anatomy in seen.sites]
         if not softmaxes:
             continue
+        flow = seen.sites[0].trace.flow
         behind = frozenset().union(*(seen.tape.ancestors(op.inputs[0]) for op in softmaxes))
         severe = any(bool(seen.tape.values[op.output].isnan().any()) for op in softmaxes)
         for op in seen.tape.ops:
-            if op.name in SUM and not behind.isdisjoint(op.outputs) and _sums_to_infinity(seen, op):
+            if op.name in SUM and not behind.isdisjoint(op.outputs) and _sums_to_infinity(flow, op):
                 dtype = str(seen.tape.values[op.output].dtype).removeprefix("torch.")
                 yield Overflow(op.location, dtype, "two masks that are each finite add up to -inf", severe)
 
@@ -57,15 +58,23 @@ def _unwritable(xray: XRay) -> Overflow | None:
     return Overflow(op.location, dtype, f"the fill is lower than {dtype} can hold, and the line raises", True)
 
 
-def _sums_to_infinity(seen: XRay, op: Op) -> bool:
-    """Whether two masks, each of them finite and blocking, add up to -inf in some cell."""
-    values = seen.tape.values
+def _sums_to_infinity(flow: Flow, op: Op) -> bool:
+    """Whether two masks, each of them finite and blocking, add up to -inf in some cell, and may do so in a whole row."""
+    values = flow.tape.values
     result = values[op.output]
     parts = [values[read] for read in op.inputs]
     if len(parts) != 2 or not all(part.is_floating_point() for part in (*parts, result)):
         return False
     both = _blocks(parts[0]) & _blocks(parts[1])
-    return bool((both.expand(result.shape) & torch.isneginf(result)).any())
+    overflow = bool((both.expand(result.shape) & torch.isneginf(result)).any())
+    return overflow and not any(_always_leaves_a_key(flow, read) for read in op.inputs)
+
+
+def _always_leaves_a_key(flow: Flow, part: int) -> bool:
+    """Whether a mask is made from positions alone, such as the triangle of a causal one, and no row of it is full."""
+    fixed = set(range(len(flow.tape.values))) - flow.content
+    from_inputs = flow.tape.ancestors(part, within=fixed).intersection(flow.tape.inputs().values())
+    return not from_inputs and bool((~_blocks(flow.tape.values[part])).any(dim=-1).all())
 
 
 def _blocks(part: Tensor) -> Tensor:

@@ -451,3 +451,27 @@ def test_masks_that_a_call_does_not_look_at_are_not_handed_over() -> None:
     xray = seen(seeded(Passed))
     assert list(xray.handed.arguments) == ["mask"]
     assert [delivery.name for delivery in xray.handed.over] == ["mask"]
+
+
+class Merged(Parts):
+    """One softmax over the decoder's own earlier keys and those of the memory, each with a mask of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(31, D)
+
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask: Any = None) -> Tensor:
+        memory, target = self.words(input_ids), self.words(decoder_input_ids)
+        q, k, v = self.heads(target)
+        _, memory_k, memory_v = self.heads(memory)
+        hidden = later(target.shape[1]).expand(len(q), 1, -1, -1)
+        keep = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        hidden = torch.cat((hidden, (keep == 0)[:, None, None].expand(-1, -1, target.shape[1], -1)), dim=-1)
+        scores = self.scores(q, torch.cat((k, memory_k), dim=2)).masked_fill(hidden, LOW)
+        return self.merge(scores.softmax(-1) @ torch.cat((v, memory_v), dim=2))
+
+
+def test_keys_of_a_memory_beside_the_own_ones_are_not_later() -> None:
+    ids = torch.arange(14).view(2, 7)
+    inputs = {"input_ids": ids, "decoder_input_ids": ids[:, :5] + 2}
+    assert failing(attn_guard.check(seeded(Merged), None, inputs, masks={"attention_mask": "attend"})) == []

@@ -121,7 +121,9 @@ def test_a_cache_of_keys_and_values_is_no_mask() -> None:
 
 
 class Low(Parts):
-    """Causal attention; the fill is ``fill``, or two planes of the lowest number where it is None."""
+    """Causal attention of this fill; where that is None, attention with planes of the lowest number over padded keys and
+    over padded queries, which both block whole rows of a sample of padding only.
+    """
 
     def __init__(self, fill: float | None) -> None:
         super().__init__()
@@ -132,9 +134,8 @@ class Low(Parts):
         scores, time = self.scores(q, k), x.shape[1]
         lowest = torch.finfo(scores.dtype).min
         if self.fill is None:
-            future = torch.zeros(time, time, dtype=scores.dtype).masked_fill(later(time), lowest)
             padding = torch.zeros(key_padding_mask.shape, dtype=scores.dtype).masked_fill(key_padding_mask, lowest)
-            return self.merge((scores + (future + padding[:, None, None])).softmax(-1) @ v)
+            return self.merge((scores + (padding[:, None, :, None] + padding[:, None, None])).softmax(-1) @ v)
         hidden = later(time) | key_padding_mask[:, None, None]
         return self.merge(
             scores.masked_fill(hidden, max(self.fill, lowest) if self.fill == LOW else self.fill).softmax(-1) @ v
@@ -161,6 +162,21 @@ def test_planes_that_only_add_up_to_minus_infinity_are_a_warning() -> None:
     (found,) = failing(attn_guard.check(seeded(Low, None)))
     assert found.severity is Severity.WARNING
     assert "-inf" in found.message
+
+
+@pytest.mark.parametrize("filled_first", [False, True])
+def test_planes_of_the_future_and_of_padding_leave_each_query_a_key(filled_first: bool) -> None:
+    class Planes(Parts):
+        def forward(self, x: Tensor, key_padding_mask: Tensor) -> Tensor:
+            q, k, v = self.heads(x)
+            scores, time = self.scores(q, k), x.shape[1]
+            padding = torch.zeros(key_padding_mask.shape).masked_fill(key_padding_mask, LOW)[:, None, None]
+            if filled_first:
+                return self.merge((torch.where(later(time), LOW, scores) + padding).softmax(-1) @ v)
+            future = torch.zeros(time, time).masked_fill(later(time), LOW)
+            return self.merge((scores + (future + padding)).softmax(-1) @ v)
+
+    assert list(attn_guard.check(seeded(Planes))) == []
 
 
 def test_a_bias_on_top_of_a_low_fill_is_no_overflow() -> None:
