@@ -59,7 +59,7 @@ def _unwritable(xray: XRay) -> Overflow | None:
 
 
 def _sums_to_infinity(flow: Flow, op: Op) -> bool:
-    """Whether two masks, each of them finite and blocking, add up to -inf in some cell, and may do so in a whole row."""
+    """Whether two masks, each of them finite and blocking, add up to -inf in a cell, and may do so in a whole row."""
     values = flow.tape.values
     result = values[op.output]
     parts = [values[read] for read in op.inputs]

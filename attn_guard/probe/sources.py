@@ -52,7 +52,10 @@ def _stream_of_keys(xray: XRay, streams: Sequence[Stream], anatomy: Anatomy) -> 
     if len({_stem(stream.name) for stream in found}) == 1:
         return found[0]
     main = xray.streams.main
-    return main if anatomy.influence.is_self and main in found else None
+    if main is None or not anatomy.influence.is_self or not any(stream is main for stream in found):
+        return None
+    as_many = anatomy.influence.keys.shape[-1] == main.leading[main.time_axis]
+    return main if as_many else None  # more keys: those of a memory stand beside the own ones
 
 
 def _over_keys(anatomy: Anatomy) -> Iterator[tuple[Op, int]]:

@@ -121,8 +121,8 @@ def test_a_cache_of_keys_and_values_is_no_mask() -> None:
 
 
 class Low(Parts):
-    """Causal attention of this fill; where that is None, attention with planes of the lowest number over padded keys and
-    over padded queries, which both block whole rows of a sample of padding only.
+    """Causal attention of this fill; where that is None, attention with planes of the lowest number over padded keys
+    and over padded queries, which both block whole rows of a sample of padding only.
     """
 
     def __init__(self, fill: float | None) -> None:
