@@ -73,7 +73,7 @@ def _sums_to_infinity(flow: Flow, op: Op) -> bool:
 def _always_leaves_a_key(flow: Flow, part: int) -> bool:
     """Whether a mask is made from positions alone, such as the triangle of a causal one, and no row of it is full."""
     fixed = set(range(len(flow.tape.values))) - flow.content
-    from_inputs = flow.tape.ancestors(part, within=fixed).intersection(flow.tape.inputs().values())
+    from_inputs = flow.tape.behind(part, fixed).intersection(flow.tape.inputs().values())
     return not from_inputs and bool((~_blocks(flow.tape.values[part])).any(dim=-1).all())
 
 

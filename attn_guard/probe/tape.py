@@ -128,15 +128,15 @@ class Tape:
     def ancestors(self, value: int) -> frozenset[int]:
         """Every value that ``value`` was computed from, itself included."""
         if value not in self._ancestors:
-            self._ancestors[value] = frozenset(self._behind(value, range(len(self.values))))
+            self._ancestors[value] = frozenset(self.behind(value, range(len(self.values))))
         return self._ancestors[value]
 
     def between(self, source: int, target: int) -> set[int]:
         """Every value on any way from one to another, both included; none where no way leads there."""
         reached = self.descendants([source])
-        return self._behind(target, reached) if target in reached else set()
+        return self.behind(target, reached) if target in reached else set()
 
-    def _behind(self, value: int, within: Container[int]) -> set[int]:
+    def behind(self, value: int, within: Container[int]) -> set[int]:
         """The values that ``value`` was computed from by way of nothing but values ``within``."""
         found, pending = {value}, [value]
         while pending:
