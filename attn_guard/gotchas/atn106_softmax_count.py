@@ -38,6 +38,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.bare import Bare
     from attn_guard.probe.xray import XRay
 
@@ -48,6 +49,20 @@ GOTCHA = Gotcha(
     fix="apply the softmax once, to the scores",
     explains=("ATN201", "ATN202", "ATN203", "ATN212", "ATN214"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for fault in function.second_softmaxes:
+        yield GOTCHA.at(fault.location, related=fault.related)
+    for fault in function.unused_softmaxes:
+        yield GOTCHA.at(fault.location, "softmax is left unused", help="weights = softmax(scores, dim=-1)")
+    for fault in function.bare_contexts:
+        yield GOTCHA.at(
+            fault.location,
+            "masked scores meet the value without a softmax",
+            help="weights = softmax(scores, dim=-1), and weights @ value",
+            related=fault.related,
+        )
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -41,6 +42,13 @@ GOTCHA = Gotcha(
     fix="return the weights as the softmax gave them, and use dropout(weights) for the product with the value",
     severity=Severity.WARNING,
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A helper that returns them may be the business of its caller; a `forward` returns them to whoever asks."""
+    if function.name == "forward":
+        for dropout in function.dropped_maps:
+            yield GOTCHA.at(dropout)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import attended_axes, grid, layout, mask_use, masks, names, positions
+from attn_guard.lint import attended_axes, grid, layout, mask_use, masks, names, positions, softmax_count
 from attn_guard.lint.place import Place
 from attn_guard.lint.record import Event, Operands, Trouble, mask_stage, projection_of
 from attn_guard.lint.values import (
@@ -232,6 +232,8 @@ def matmul(place: Place, left: Value, right: Value) -> Value:
         axes = layout.product_axes(query, key) if weights is query else None
         summed = grid.summed(weights.grid, -1 if weights is query else -2)
         return attend(place, replace(weights, grid=summed), value, axes)
+    if query.role is Role.SCORES and key.role is Role.ACTIVATION:
+        softmax_count.note_missing(place, query)
     if key.role is Role.PARAMETER or query.role is Role.PARAMETER:
         return project(place, query if key.role is Role.PARAMETER else key, None)
     if query.role is Role.ACTIVATION and key.role is Role.ACTIVATION:

@@ -20,7 +20,7 @@ from attn_guard.lint.record import Event, Record, SiteDraft, Trouble, softmax_of
 from attn_guard.lint.regions import Class, Region
 from attn_guard.lint.sites import Locate, exactly, make_site, roughly
 from attn_guard.lint.unread import is_unread
-from attn_guard.lint.values import Draft, Instance, Layer
+from attn_guard.lint.values import AttentionMap, Draft, Instance, Layer, Role, Sequence, Tensor
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
@@ -323,6 +323,37 @@ class Function:
     def unread_maps(self) -> Iterator[Fault]:
         """Calls of ``nn.MultiheadAttention`` that make weights which nobody reads."""
         return self._noted(Trouble.UNREAD_MAP)
+
+    @property
+    def second_softmaxes(self) -> Iterator[Fault]:
+        """Softmaxes of weights, along the axis that these are normalised over already."""
+        return self._noted(Trouble.SECOND_SOFTMAX)
+
+    @property
+    def unused_softmaxes(self) -> Iterator[Fault]:
+        """Softmaxes of scores that stand as statements of their own."""
+        return self._noted(Trouble.UNUSED_SOFTMAX)
+
+    @property
+    def bare_contexts(self) -> Iterator[Fault]:
+        """Products of masked scores with the value."""
+        return self._noted(Trouble.NO_SOFTMAX)
+
+    @property
+    def dropped_maps(self) -> Iterator[Location]:
+        """Dropout of its own on weights that it returns beside something else."""
+        for value in self.record.returned:
+            items = value.items if isinstance(value, Sequence) and not value.endless else ()
+            maps = [item for item in items if isinstance(item, Tensor) and item.role is Role.WEIGHTS]
+            steps = [step for item in maps if len(items) > 1 for step in item.steps if step.kind is StepKind.DROPOUT]
+            yield from (exactly(step) for step in steps if step.stage is Stage.WEIGHTS and step.region is self.region)
+
+    @property
+    def returned_means(self) -> Iterator[Location]:
+        """Where weights are averaged over the heads that it returns."""
+        for value in self.record.returned:
+            items = value.items if isinstance(value, Sequence) else (value,)
+            yield from (exactly(item.draft) for item in items if isinstance(item, AttentionMap) and item.averaged)
 
     @property
     def stray_masks(self) -> Iterator[Fault]:

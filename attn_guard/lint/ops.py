@@ -21,6 +21,7 @@ from attn_guard.lint import (
     reshaping,
     rotary,
     shapes,
+    softmax_count,
 )
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.place import Call, integer
@@ -211,6 +212,9 @@ def softmax(call: Call) -> Value:
         weights = replace(value.after(step), role=Role.WEIGHTS, grid=ran)
         call.place.record.see(weights, call.place.region)
         return weights
+    if isinstance(value, Tensor) and softmax_count.is_second(value, softmax_axis(call, value)):
+        softmax_count.note_second(call.place, value)
+        return value
     return Tensor(Role.WEIGHTS)
 
 

@@ -83,6 +83,9 @@ class Trouble(StrEnum):
     DEPRECATED_CONTEXT = "the deprecated choice of kernels"
     UNREAD_MAP = "weights that nobody reads"
     ANGLES_OVER_HEADS = "rotary angles that count the heads"
+    SECOND_SOFTMAX = "a softmax of weights"
+    UNUSED_SOFTMAX = "a softmax that nobody reads"
+    NO_SOFTMAX = "masked scores that meet the value"
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Many
 import libcst as cst
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import expressions, modes, ops
+from attn_guard.lint import expressions, modes, ops, softmax_count
 from attn_guard.lint.attributes import stays_behind
 from attn_guard.lint.frame import Frame
 from attn_guard.lint.record import Event, Trouble, last_step
@@ -92,9 +92,11 @@ def _expression(frame: Frame, node: cst.BaseExpression) -> None:
     name = node.func.value if isinstance(node.func, cst.Name) else name
     if name == "register_buffer" and frame.instance is not None:
         _register_buffer(frame, node)
+    step = last_step(value)
+    if step and step.node is node and step.kind is StepKind.SOFTMAX:
+        softmax_count.note_unused(step, frame.walk.record)
     if name not in ops.OUT_OF_PLACE:
         return
-    step = last_step(value)
     if isinstance(value, Tensor) and step and step.node is node:
         frame.walk.record.drop(step, value.core)
     elif name == "masked_fill" and len(node.args) >= 2:
