@@ -5,6 +5,9 @@ What it does
 Remarks on modules that return the mean over heads as their attention weights, as `nn.MultiheadAttention` does unless
 it is told otherwise. It is a remark, and never fails a run; `nn.MultiheadAttention` itself is not reported.
 
+The linter reads it where what `nn.MultiheadAttention` gives is returned. That half is in preview: nobody has counted
+yet on how much real code it would remark.
+
 Why is this bad
 ---------------
 Heads look at different things, and a mean shows none of them: two heads that each look at one key sharply become one
@@ -27,11 +30,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Size
-from attn_guard.findings import Severity
+from attn_guard.findings import Detector, Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -40,7 +44,14 @@ GOTCHA = Gotcha(
     summary="the returned weights are the mean over heads",
     fix="average_attn_weights=False gives one map per head: (batch, heads, queries, keys)",
     severity=Severity.INFO,
+    preview=(Detector.LINT,),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    if not function.name.startswith("_"):
+        for averaged in function.returned_means:
+            yield GOTCHA.at(averaged)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

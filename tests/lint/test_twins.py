@@ -22,10 +22,11 @@ def marked_lines(path: Path, code: str) -> set[int]:
 @pytest.mark.parametrize("entry", READ_BY_LINT, ids=lambda entry: entry.gotcha.code)
 def test_broken_twin_is_flagged_with_its_code_on_a_marked_line(entry: Entry) -> None:
     report = lint_paths([entry.broken], preview=True)
-    failing = [finding for finding in report if finding.fails]
-    assert failing, f"{entry.broken.name} is not flagged"
-    assert {finding.code for finding in failing} == {entry.gotcha.code}
-    assert {finding.location.line for finding in failing} <= marked_lines(entry.broken, entry.gotcha.code)
+    is_remark = entry.gotcha.severity is Severity.INFO
+    found = [finding for finding in report if finding.fails or is_remark]
+    assert found, f"{entry.broken.name} is not flagged"
+    assert {finding.code for finding in found} == {entry.gotcha.code}
+    assert {finding.location.line for finding in found} <= marked_lines(entry.broken, entry.gotcha.code)
 
 
 @pytest.mark.parametrize("entry", READ_BY_LINT, ids=lambda entry: entry.gotcha.code)
@@ -59,4 +60,4 @@ def test_every_finding_spans_its_expression() -> None:
             assert place.column >= 1
             assert (place.end_line, place.end_column) > (place.line, place.column)
             assert finding.detector is Detector.LINT
-            assert finding.severity in (Severity.ERROR, Severity.WARNING)
+            assert finding.severity is not Severity.INFO or entry.gotcha.severity is Severity.INFO
