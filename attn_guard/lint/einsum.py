@@ -84,7 +84,7 @@ def _rearranged(call: Call, value: Value, pattern: Value) -> Value:
     value = as_tensor(value) or value
     if not isinstance(value, Tensor):
         return value
-    sizes = _sizes(call, value, source)
+    sizes = _sizes(call, value, source, target[-1] if target else [])
     axes = None if any("..." in group for group in target) else tuple(_size(group, sizes) for group in target)
     result = replace(value.shaped(axes, None), last=_size(target[-1], sizes) if target else None)
     split = [group for group in source if len(group) > 1]
@@ -103,12 +103,12 @@ def _matches(side: str) -> list[tuple[str | None, str]]:
     return [(found[1], found[2] or "") for found in _GROUP.finditer(side)]
 
 
-def _sizes(call: Call, value: Tensor, source: list[list[str]]) -> dict[str, Scalar]:
+def _sizes(call: Call, value: Tensor, source: list[list[str]], features: list[str]) -> dict[str, Scalar]:
     """Size of each letter: as given by keyword, as known from the tensor, or a size of its own."""
     sizes: dict[str, Scalar] = {}
     for name, given in call.kwargs.items():
         if isinstance(given, Scalar):
-            is_heads = name in ("h", "heads") and not given.is_number
+            is_heads = name in ("h", "heads") and features != [name] and not given.is_number
             sizes[name] = _called(name, Size.HEADS) if is_heads and given.size is None else given
     known = value.axes if value.axes and len(value.axes) == len(source) else None
     for index, group in enumerate(source):

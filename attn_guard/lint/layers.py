@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attn_guard.anatomy import StepKind
 from attn_guard.lint import arithmetic, modes, ops
 from attn_guard.lint.arithmetic import as_tensor
 from attn_guard.lint.place import Call
@@ -33,8 +32,7 @@ def call_layer(layer: Layer, call: Call) -> Value:
     if kind.endswith("Linear") or kind in ("Conv1D", "Dense"):
         return arithmetic.project(call.place, as_tensor(value), _width(layer))
     if "Norm" in kind:
-        tensor = as_tensor(value)
-        return tensor.after(call.place.draft(StepKind.NORM), bounded=True) if tensor else UNKNOWN
+        return ops.normalised(call, value)
     if "Softmax" in kind and "Log" not in kind:
         return ops.softmax(replace(call, args=(value, *_softmax_axis(layer)), kwargs={}))
     if "Dropout" in kind or "DropPath" in kind:

@@ -16,6 +16,7 @@ from attn_guard.lint.record import Event, Record, Trouble
 from attn_guard.lint.values import (
     UNKNOWN,
     AttentionMap,
+    Bound,
     Draft,
     Flag,
     Layer,
@@ -37,7 +38,8 @@ _STAGES = {Role.SCORES: "scores", Role.WEIGHTS: "weights", Role.CONTEXT: "contex
 
 def held(name: str, value: Value) -> Value:
     """An attribute of a module: a dropout rate goes by its name, unless it is known to be 0 or something else."""
-    return Rate() if names.is_dropout_rate(name) and (isinstance(value, Unknown) or _is_above_0(value)) else value
+    taken_over = isinstance(value, Unknown) or (isinstance(value, Bound) and isinstance(value.receiver, Unknown))
+    return Rate() if names.is_dropout_rate(name) and (taken_over or _is_above_0(value)) else value
 
 
 def rate_of(layer: Layer) -> Value:

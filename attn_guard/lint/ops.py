@@ -200,8 +200,14 @@ def stacked(call: Call) -> Value:
 
 
 def normalize(call: Call) -> Value:
-    value = as_tensor(call.arg(0, "input"))
-    return value.after(call.place.draft(StepKind.NORM), bounded=True) if value else UNKNOWN
+    return normalised(call, call.arg(0, "input"))
+
+
+def normalised(call: Call, value: Value) -> Value:
+    tensor = as_tensor(value)
+    if tensor is not None and tensor.role is Role.WEIGHTS:
+        return tensor.after(call.place.draft(StepKind.NORM, stage=Stage.WEIGHTS))
+    return tensor.after(call.place.draft(StepKind.NORM), bounded=True) if tensor else UNKNOWN
 
 
 def softmax(call: Call) -> Value:

@@ -79,6 +79,13 @@ def test_dropout_that_ends_with_training_is_left_alone(body: str) -> None:
     assert codes(module(body)) == []
 
 
+def test_a_rate_taken_over_from_a_configuration_is_found() -> None:
+    source = module(f"return {SDPA.format('dropout_p=self.dropout')}").replace(
+        "= dropout, nn.", "= config.dropout, nn."
+    )
+    assert codes(source) == ["ATN501"]
+
+
 def test_a_rate_that_follows_the_mode_by_a_method_is_left_alone() -> None:
     source = module(f"return {SDPA.format('dropout_p=self.dropout')}")
     assert codes(source + "\n    def train(self, mode=True):\n        self.dropout = 0.1 if mode else 0.0\n") == []

@@ -101,3 +101,24 @@ def test_a_scale_after_the_softmax_is_found_and_not_said_to_be_missing(body: str
 )
 def test_factors_on_the_weights_of_scaled_or_unknown_scores_are_left_alone(body: str) -> None:
     assert codes(forward(body)) == []
+
+
+def test_the_inverse_of_a_width_without_a_name_is_found_behind_named_axes() -> None:
+    source = """
+import torch
+from einops import rearrange
+from torch import nn
+class Attention(nn.Module):
+    def __init__(self, q_dim, kv_dim, qk_out_dim=None, num_heads=1):
+        super().__init__()
+        if qk_out_dim is None:
+            qk_out_dim = q_dim
+        self.qk_width = qk_out_dim // num_heads
+        self.q, self.k, self.v = (nn.Linear(d, qk_out_dim) for d in (q_dim, kv_dim, kv_dim))
+        self.scale = self.qk_width ** -0.5
+    def forward(self, x, y):
+        q, k, v = (rearrange(p, "b s (n h) -> b n s h", h=self.qk_width) for p in (self.q(x), self.k(y), self.v(y)))
+        return (q @ k.transpose(-2, -1) OPERATOR self.scale).softmax(dim=-1) @ v
+"""
+    assert codes(source.replace("OPERATOR", "/")) == ["ATN103"]
+    assert codes(source.replace("OPERATOR", "*")) == []

@@ -97,6 +97,7 @@ def test_softmax_without_dim_over_three_axes_runs_over_the_batch() -> None:
         (PLAIN, "scores.transpose(2, 3).softmax(dim=-1)", "weights.mT.transpose(2, 3) @ v"),
         # slot attention: over the queries first, then normalised over the keys
         (PLAIN, "scores.softmax(dim=-2)\nweights = weights / weights.sum(dim=-1, keepdim=True)", "weights @ v"),
+        (PLAIN, "F.normalize(scores.softmax(dim=-2) + 1e-8, p=1, dim=-1)", "weights @ v"),
         # values that hold their positions last
         (PLAIN, "scores.softmax(dim=-1)", "v.transpose(-2, -1) @ weights.transpose(-2, -1)"),
         # the number of axes is not known
