@@ -179,7 +179,7 @@ class Function:
     def masks_lost_without_caller(self) -> Iterator[Fault]:
         """Where a mask of the function's own is joined to one that may be left out, and used nowhere else."""
         if "is_causal" not in self.region.text:
-            for statement, own, given in lost_without_caller(self._tree):
+            for statement, own, given in lost_without_caller(self._tree, self.region.text):
                 yield Fault(self.region.location(statement), f"{own} is lost where no {given} is given")
 
     @property

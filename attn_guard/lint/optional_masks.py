@@ -12,9 +12,14 @@ from attn_guard.lint import names
 _OWN_MASK = re.compile(r"mask|causal|tril|triu|future|subsequent|look_?ahead", re.IGNORECASE)
 
 
-def lost_without_caller(function: cst.FunctionDef) -> Iterator[tuple[cst.CSTNode, str, str]]:
-    """``if mask is not None: mask = mask & causal`` and no other use of ``causal``: the statement, and both names."""
+def lost_without_caller(function: cst.FunctionDef, text: str) -> Iterator[tuple[cst.CSTNode, str, str]]:
+    """``if mask is not None: mask = mask & causal`` and no other use of ``causal``: the statement, and both names.
+
+    ``text`` is the source of the function; what it does not hold is not searched for.
+    """
     for given in _optional_masks(function):
+        if f"{given} is not None" not in text:
+            continue
         for branch in _ifs(function.body):
             if branch.orelse is None and _asks_for(branch.test, given):
                 for statement, own in _joins(branch.body, given):
