@@ -180,7 +180,7 @@ class Function:
         """Where a mask of the function's own is joined to one that may be left out, and used nowhere else."""
         if "is_causal" not in self.region.text:
             for statement, own, given in lost_without_caller(self._tree, self.region.text):
-                yield Fault(self.region.location(statement), f"{own} is lost where no {given} is given")
+                yield Fault(self._place(statement), f"{own} is lost where no {given} is given")
 
     @property
     def maskless_paths(self) -> Iterator[Fault]:
