@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from attn_guard import __version__
 from attn_guard.contract import MASK_MEANINGS
 from attn_guard.errors import UsageError
-from attn_guard.findings import Report
+from attn_guard.findings import Report, merge
 from attn_guard.report import FORMATS, render
 from attn_guard.report.style import Style, counted, needs_ascii, wants_color
 
 if TYPE_CHECKING:
     from attn_guard.baseline import Baseline
-    from attn_guard.config import Config
+    from attn_guard.config import Config, Nearest
 
 
 CLEAN, FOUND, NOT_RUN, INTERRUPTED = 0, 1, 2, 130
@@ -166,9 +166,9 @@ def _mask(value: str) -> tuple[str, str]:
 
 
 def _lint(options: argparse.Namespace) -> int:
-    config = _config(options)
+    config, nearest = _config(options), _nearest(options)
     options.content = sys.stdin.buffer.read() if options.paths == ["-"] else None
-    report = config.apply(_read(options, config))
+    report = _read(options, config, nearest)
     file = options.baseline or (config.baseline and str(config.root / config.baseline))
     if options.write_baseline:
         return _accept(report, Path(file or BASELINE))
@@ -181,7 +181,7 @@ def _lint(options: argparse.Namespace) -> int:
     if options.add_ignore is not None:
         return _add_ignores(report, options.add_ignore)
     if options.fix or options.diff:
-        return _fix(options, config, report, baseline)
+        return _fix(options, nearest, report, baseline)
     if options.statistics:
         _print(_statistics(report))
     else:
@@ -189,31 +189,46 @@ def _lint(options: argparse.Namespace) -> int:
     return CLEAN if options.exit_zero or report.ok else FOUND
 
 
-def _read(options: argparse.Namespace, config: Config) -> Report:
-    """What the linter says about the files that are asked for, or about standard input."""
+def _read(options: argparse.Namespace, config: Config, nearest: Nearest) -> Report:
+    """What the linter says about the files that are asked for, or about standard input, each under the configuration
+    that is nearest to it."""
     from attn_guard.lint.cache import FOLDER
-    from attn_guard.lint.files import python_files
-    from attn_guard.lint.run import lint_paths, lint_source
+    from attn_guard.lint.run import find_files, lint_files
 
-    chosen: dict[str, Any] = {"select": config.select, "ignore": config.ignore, "preview": config.preview}
     if options.paths == ["-"]:
         path = options.stdin_filename or "<stdin>"
-        return Report(files=1) if config.excludes(Path(path)) else lint_source(options.content, path, **chosen)
+        own = nearest.of(Path(path))
+        return Report(files=1) if own.excludes(Path(path)) else _judged(nearest, path, options.content)
     paths = [Path(path) for path in options.paths] or [config.root / path for path in config.paths] or [Path()]
-    if config.exclude:
-        paths = [file for file in python_files(paths) if not config.excludes(file)]
-    cache = None if options.no_cache else config.root / FOLDER
-    return lint_paths(paths, **chosen, jobs=options.jobs or os.cpu_count() or 1, cache=cache)
+    by_root: dict[Path, tuple[Config, list[Any]]] = {config.root: (config, [])}
+    for file in find_files(paths):
+        own = nearest.of(file.path)
+        if not own.excludes(file.path):
+            by_root.setdefault(own.root, (own, []))[1].append(file)
+    jobs, cache = options.jobs or os.cpu_count() or 1, None if options.no_cache else config.root / FOLDER
+    return merge(
+        own.apply(lint_files(files, **_selection(own), jobs=jobs, cache=cache)) for own, files in by_root.values()
+    )
 
 
-def _fix(options: argparse.Namespace, config: Config, report: Report, baseline: Baseline | None) -> int:
-    """Makes the fixes, or shows what they would change; what cannot be mended is reported."""
-    from attn_guard.fixing import changes, left
+def _selection(config: Config) -> dict[str, Any]:
+    return {"select": config.select, "ignore": config.ignore, "preview": config.preview}
+
+
+def _judged(nearest: Nearest, path: str, content: bytes) -> Report:
+    """What the linter says about a content under the path of a file."""
     from attn_guard.lint.run import lint_source
 
+    own = nearest.of(Path(path))
+    return own.apply(lint_source(content, path, **_selection(own)))
+
+
+def _fix(options: argparse.Namespace, nearest: Nearest, report: Report, baseline: Baseline | None) -> int:
+    """Makes the fixes, or shows what they would change; what cannot be mended is reported."""
+    from attn_guard.fixing import changes, left
+
     def judge(path: str, content: bytes) -> Report:
-        chosen: dict[str, Any] = {"select": config.select, "ignore": config.ignore, "preview": config.preview}
-        found = config.apply(lint_source(content, path, **chosen))
+        found = _judged(nearest, path, content)
         return baseline.apply(found) if baseline else found
 
     made = list(changes(report, judge, with_unsafe=options.unsafe_fixes, given=options.content))
@@ -322,16 +337,23 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> Config:
-    """The project's configuration. ``--select`` replaces what it selects, ``--ignore`` adds to what it ignores."""
-    from attn_guard.config import load
+    """The configuration that a run in the current folder has."""
+    return _nearest(options).inside(Path.cwd().resolve())
 
-    config = load(Path.cwd())
-    return replace(
-        config,
-        select=tuple(options.select or config.select),
-        ignore=(*config.ignore, *(options.ignore or ())),
-        preview=options.preview or config.preview,
-    )
+
+def _nearest(options: argparse.Namespace) -> Nearest:
+    """The configurations by file. ``--select`` replaces what is selected, ``--ignore`` adds to what is ignored."""
+    from attn_guard.config import Nearest
+
+    def adjust(config: Config) -> Config:
+        return replace(
+            config,
+            select=tuple(options.select or config.select),
+            ignore=(*config.ignore, *(options.ignore or ())),
+            preview=options.preview or config.preview,
+        )
+
+    return Nearest(adjust)
 
 
 def _statistics(report: Report) -> str:

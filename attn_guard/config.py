@@ -13,6 +13,7 @@ baseline = "attn-guard-baseline.json"
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -92,6 +93,31 @@ def load(start: Path) -> Config:
         if table is not None:
             return _config(table, folder / "pyproject.toml")
     return Config(root=start)
+
+
+class Nearest:
+    """The configuration of each file: the one that `load` finds from its folder, adjusted by what a run asks for."""
+
+    def __init__(self, adjust: Callable[[Config], Config]) -> None:
+        self._adjust = adjust
+        self._known: dict[Path, Config] = {}
+
+    def of(self, path: Path) -> Config:
+        """Raises `UsageError` as `load` does."""
+        return self.inside(Path(os.path.abspath(path)).parent)
+
+    def inside(self, folder: Path) -> Config:
+        """The configuration of the files in a folder."""
+        if folder not in self._known:
+            file = folder / "pyproject.toml"
+            table = _table(file)
+            if table is not None:
+                self._known[folder] = self._adjust(_config(table, file))
+            elif folder.parent != folder:
+                self._known[folder] = self.inside(folder.parent)
+            else:
+                self._known[folder] = self._adjust(Config(root=folder))
+        return self._known[folder]
 
 
 def _table(file: Path) -> dict[str, Any] | None:

@@ -36,10 +36,27 @@ def lint_paths(
     ``jobs`` is the largest number of processes, ``cache`` a folder that remembers what was found.
     Raises `attn_guard.errors.UsageError` for a path that does not exist or an unknown code.
     """
-    plan = Plan.of(select, ignore, preview=preview)
+    return lint_files(find_files(paths), select=select, ignore=ignore, preview=preview, jobs=jobs, cache=cache)
+
+
+def find_files(paths: Iterable[Path]) -> Iterator[File]:
+    """The files that `lint_paths` lints. Raises `attn_guard.errors.UsageError` for a path that does not exist."""
     chosen = list(paths)
     named = {path for path in chosen if path.is_file()}
-    files = (File(path, path in named) for path in python_files(chosen))
+    return (File(path, path in named) for path in python_files(chosen))
+
+
+def lint_files(
+    files: Iterable[File],
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    preview: bool = False,
+    jobs: int = 1,
+    cache: Path | None = None,
+) -> Report:
+    """Lints files that have been found; see `lint_paths`."""
+    plan = Plan.of(select, ignore, preview=preview)
     with Cache.open(cache, plan) as known:
         return merge(_reports(files, plan, known, jobs))
 

@@ -118,6 +118,29 @@ def test_the_configuration_counts(folder: Path, capsys: pytest.CaptureFixture[st
     assert last == "1 error in 2 files (1 silenced)"
 
 
+def test_the_configuration_nearest_to_a_file_counts(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pyproject.toml").write_text("[tool.attn-guard]\nseverity = { ATN101 = 'warning' }\n")
+    (folder / "parts").mkdir()
+    (folder / "parts" / "pyproject.toml").write_text("[project]\nname = 'no table of ours'\n")
+    (folder / "other").mkdir()
+    (folder / "other" / "pyproject.toml").write_text("[tool.attn-guard]\nexclude = ['old.py']\nignore = ['ATN3']\n")
+    for path in ("a.py", "parts/b.py", "other/c.py", "other/old.py"):
+        (folder / path).write_text(BROKEN)
+    assert main(["lint", ".", "--output-format", "json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    shown = [(Path(one["location"]["path"]).as_posix(), one["severity"]) for one in found["findings"]]
+    assert shown == [("a.py", "warning"), ("other/c.py", "error"), ("parts/b.py", "warning")]
+    assert main(["lint", "other/old.py"]) == 0
+    assert main(["lint", "--ignore", "ATN101"]) == 0
+
+
+def test_an_excluded_folder_makes_no_other_file_a_named_one(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[tool.attn-guard]\nexclude = ['vendor']\n")
+    (folder / "plain.py").write_text("print 'Python 2, and no attention'\n")
+    assert main(["lint"]) == 0
+    assert main(["lint", "plain.py"]) == 1
+
+
 def test_a_bad_configuration_exits_with_two(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "pyproject.toml").write_text("[tool.attn-guard]\npreview = 'yes'\n")
     assert main(["lint"]) == 2
@@ -135,5 +158,5 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attn_guard.config.load", interrupted)
+    monkeypatch.setattr("attn_guard.config.Nearest", interrupted)
     assert main(["lint"]) == 130
