@@ -22,6 +22,9 @@ The probe changes one position at a time: a real token without influence on othe
 the evidence. What True means in an argument of a module of your own is declared by its contract:
 `@attn_guard.contract(masks={"key_padding_mask": "ignore"})`.
 
+In source, an argument of unknown meaning that hides a key in one place and keeps it in another of the same function
+is told as well, unless the function chooses between the two.
+
 Example
 -------
 {broken}

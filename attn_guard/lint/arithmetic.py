@@ -61,11 +61,11 @@ def multiply(place: Place, left: Value, right: Value, *, divides: bool = False) 
         return _scale(place, left, right, divides)
     for mask, factor in ((left, right), (right, left)):
         if isinstance(factor, Scalar) and (found := as_mask(mask)):
-            return _scaled_mask(found, factor)
+            return _scaled_mask(place, found, factor)
         if isinstance(mask, Filled) and isinstance(factor, Scalar) and factor.is_number:
             return Filled(mask.number * factor.number)
         if isinstance(mask, Filled) and isinstance(factor, Mask):
-            return _scaled_mask(factor, Scalar(mask.number))
+            return _scaled_mask(place, factor, Scalar(mask.number))
     first, second = as_mask(left), as_mask(right)
     if first and second:
         return masks.multiplied(place, first, second)
@@ -95,14 +95,15 @@ def _scale(place: Place, tensor: Tensor, factor: Value, divides: bool) -> Tensor
 _STAGES = {Role.SCORES: Stage.SCORES, Role.WEIGHTS: Stage.WEIGHTS, Role.CONTEXT: Stage.CONTEXT}
 
 
-def _scaled_mask(mask: Mask, factor: Scalar) -> Mask:
+def _scaled_mask(place: Place, mask: Mask, factor: Scalar) -> Mask:
     """``(1 - keep) * -1e9``: zeros stay, ones become the number that blocks."""
     if not factor.is_number:
         return Mask(name=mask.name)
     if mask.meaning is Meaning.ADDED:
         return replace(mask, fill=mask.fill * factor.number if mask.fill else None)
     if mask.meaning is Meaning.KEEPS:
-        return Mask(name=mask.name)
+        flipped = mask.flags and factor.number <= masks.STRONG_FILL
+        return Mask(name=mask.name, flipped=place.draft(StepKind.MASK) if flipped else None)
     return replace(mask, meaning=Meaning.ADDED, fill=factor.number, flags=False, kind=Kind.FLOAT)
 
 
@@ -168,7 +169,7 @@ def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> T
         return _add_tensors(place, tensor, other)
     mask = as_mask(other)
     if tensor.role is Role.SCORES and mask:
-        mask_use.added(place, mask, tensor)
+        mask_use.added(place, mask, tensor, sign)
         fill = mask.fill * sign if mask.fill is not None and mask.meaning is Meaning.ADDED else None
         step = place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=fill, text=mask.name)
         # scores * keep + (1 - keep) * -1e9: the product alone is no mask yet, the sum is

@@ -32,10 +32,16 @@ def keeps(place: Place, mask: Mask | None, scores: Tensor | None = None) -> None
             _check_triangle(place, mask, mask.triangle, scores)
 
 
-def added(place: Place, mask: Mask | None, scores: Tensor | None = None) -> None:
-    """The mask is added to the scores."""
+def added(place: Place, mask: Mask | None, scores: Tensor | None = None, sign: float = 1.0) -> None:
+    """The mask is added to the scores, or taken from them."""
     if mask is None:
         return
+    if mask.flipped and sign > 0:
+        text = "the keys that the mask keeps are given the fill that blocks"
+        event = Event(
+            mask.flipped, text, "give it to the others: (1 - mask) * fill", place.draft(StepKind.MASK), "added here"
+        )
+        place.record.misread.append(event)
     if mask.meaning is Meaning.ADDED:
         blocks(place, mask, scores)
     elif mask.flags:

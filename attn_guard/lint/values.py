@@ -256,6 +256,7 @@ class Mask:
     flags: it is sure to hold nothing but True and False, or 1 and 0. kind: how these are stored, None if unknown.
     padding: it speaks of padded keys. origin: the argument that it was made of, ``negated`` if True there is False
     here. rank: how many axes it has, None if unknown; per_sample: the first of them is the batch.
+    flipped: where the keys that it keeps were given a fill that blocks.
     split: where masks were joined so that one of them loses. tiled: where it was copied for each head, sample by
     sample.
     """
@@ -275,6 +276,7 @@ class Mask:
     per_sample: bool = False
     split: Draft | None = None
     tiled: Draft | None = None
+    flipped: Draft | None = None
 
     def inverted(self) -> Mask:
         flipped = {Meaning.BLOCKS: Meaning.KEEPS, Meaning.KEEPS: Meaning.BLOCKS}

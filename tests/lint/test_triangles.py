@@ -171,6 +171,20 @@ def test_masks_that_hold_what_hides_may_be_added(then: str) -> None:
     assert "ATN206" not in codes(attention(then=then))
 
 
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        ("scores = scores + torch.ones(t, t).tril() * -1e9", ["ATN205"]),
+        ("hide = (ids != pad_id)[:, None, None].float() * -1e9\nscores = scores + hide", ["ATN205"]),
+        ("scores = scores - torch.ones(t, t).tril() * -1e9", []),
+        ("scores = scores + (torch.ones(t, t).tril() - 1) * 1e9", []),
+        ("scores = scores + mask * -1e9", []),
+    ],
+)
+def test_fill_on_the_keys_that_a_mask_keeps_is_found(then: str, expected: list[str]) -> None:
+    assert codes(attention(then=then)) == expected
+
+
 @pytest.mark.parametrize("keep", ["keep = torch.ones(t, t).tril()", "keep = (ids != pad_id)[:, None, None].float()"])
 def test_float_flags_are_found_in_fused_attention(keep: str) -> None:
     assert codes(forward(FUSED.format(keep))) == ["ATN206"]
