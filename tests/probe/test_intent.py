@@ -117,8 +117,9 @@ class TestMasks:
     def test_names_of_torch(self) -> None:
         layer = seeded(lambda: nn.TransformerEncoderLayer(21, 3, 11, batch_first=True))
         found = seen(layer)
-        assert dict(found.contract.masks or {}) == {"src_key_padding_mask": "ignore"}
-        assert any(note.startswith("src_key_padding_mask: ") for note in found.assumptions)
+        assert dict(found.contract.masks or {}) == {"src_mask": "ignore", "src_key_padding_mask": "ignore"}
+        for name in ("src_mask", "src_key_padding_mask"):
+            assert any(note.startswith(f"{name}: True means ignore") for note in found.assumptions)
 
     @pytest.mark.parametrize("name", ["mask", "attention_mask"])
     def test_other_names_mean_nothing_by_themselves(self, name: str) -> None:
