@@ -104,7 +104,7 @@ class Nearest:
 
     def of(self, path: Path) -> Config:
         """Raises `UsageError` as `load` does."""
-        return self.inside(Path(os.path.abspath(path)).parent)
+        return self.inside(Path(os.path.abspath(path)).parent)  # noqa: PTH100
 
     def inside(self, folder: Path) -> Config:
         """The configuration of the files in a folder."""
