@@ -16,8 +16,8 @@ class PairReader(nn.Module):
         memory, x = self.source(src), self.target(tgt)
         src_padding, tgt_padding = src == 0, tgt == 0
         x = x + self.self_attention(x, x, x, key_padding_mask=tgt_padding, need_weights=False)[0]
-        context, _ = self.cross_attention(x, memory, memory, key_padding_mask=src_padding, need_weights=False)
-        return x + context
+        y, _ = self.cross_attention(x, memory, memory, key_padding_mask=src_padding, need_weights=False)
+        return x + y
 
 
 def build() -> nn.Module:
