@@ -23,7 +23,7 @@ def lost_without_caller(function: cst.FunctionDef, text: str) -> Iterator[tuple[
         for branch in _ifs(function.body):
             if branch.orelse is None and _asks_for(branch.test, given):
                 for statement, own in _joins(branch.body, given):
-                    if not any(_reads(function.body, own, branch)):
+                    if not _is_made(branch.body, own) and not any(_reads(function.body, own, branch)):
                         yield statement, own, given
 
 
@@ -55,6 +55,13 @@ def _joins(node: cst.CSTNode, given: str) -> Iterator[tuple[cst.CSTNode, str]]:
         return
     for child in node.children:
         yield from _joins(child, given)
+
+
+def _is_made(node: cst.CSTNode, name: str) -> bool:
+    """Whether a name is given its value here: then it belongs to the mask that is given."""
+    if isinstance(node, cst.Assign) and name in {_dotted(target.target) for target in node.targets}:
+        return True
+    return any(_is_made(child, name) for child in node.children)
 
 
 def _reads(node: cst.CSTNode, name: str, apart_from: cst.If) -> Iterator[cst.CSTNode]:
