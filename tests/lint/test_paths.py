@@ -142,7 +142,7 @@ def test_own_mask_that_only_a_given_mask_brings_in_is_found(joined: str) -> None
         "if mask is not None:\n    mask = mask[:, None, None].bool()",
         "if mask is not None:\n    mask = mask & self.window",
         "if mask is not None:\n    mask = invert_mask(mask)",
-        "if mask is not None:\n    prompt_mask = torch.zeros(b, 1, t, 4)\n    mask = torch.cat([prompt_mask, mask], -1)",
+        "if mask is not None:\n    prompt_mask = torch.zeros(b, 1, t)\n    mask = torch.cat([prompt_mask, mask], 1)",
         "if mask is not None:\n    mask = self.expand_mask(mask, kind=self.mask_kind(t)).to_mask(t)",
     ],
 )
