@@ -200,7 +200,8 @@ def _python(source: str) -> tuple[str, tuple[int, str] | None]:
             warnings.simplefilter("ignore")
             ast.parse(text)
     except SyntaxError as error:
-        return "\n" * source.count("\n"), (error.lineno or 1, error.msg)
+        # other line ends than those of the cell count for the parser
+        return "\n" * source.count("\n"), (min(error.lineno or 1, source.count("\n") + 1), error.msg)
     except (ValueError, RecursionError, MemoryError) as error:
         return "\n" * source.count("\n"), (1, str(error) or "nested too deeply")
     return text, None
