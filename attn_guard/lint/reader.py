@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -12,7 +12,7 @@ from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.function import Function
 from attn_guard.lint.record import Record, SiteDraft
 from attn_guard.lint.regions import Region, Source
-from attn_guard.lint.roots import roots
+from attn_guard.lint.roots import is_called, roots
 from attn_guard.lint.sites import Locate, exactly, make_site, roughly
 from attn_guard.lint.trace import Walk
 from attn_guard.lint.values import Draft, Instance, Tensor, join
@@ -54,7 +54,7 @@ def read(source: Source) -> Reading:
             continue
         if region.tree is not None:
             walks.append((region, walk))
-    drafts = _joined_sites(walks)
+    drafts = _joined_sites(source, walks)
     dropped = [pair for _, walk in walks for pair in walk.record.dropped]
     called = {node for _, walk in walks for node in walk.record.walked}
     functions = [_function(region, walk, drafts, region.tree in called) for region, walk in walks]
@@ -65,12 +65,15 @@ def read(source: Source) -> Reading:
     return Reading(list(drafts.values()), dropped, functions)
 
 
-def _joined_sites(walks: list[tuple[Region, Walk]]) -> dict[cst.CSTNode, SiteDraft]:
-    """Sites by softmax. A function that others in the file call is known better from there than from its own walk."""
+def _joined_sites(source: Source, walks: list[tuple[Region, Walk]]) -> dict[cst.CSTNode, SiteDraft]:
+    """Sites by softmax. A function that others in the file call is known better from there than from its own walk;
+    where no walk came from there, what it is given is unknown."""
     seen: dict[cst.CSTNode, list[tuple[bool, SiteDraft]]] = {}
     for region, walk in walks:
         for softmax, site in walk.record.sites.items():
             alone = site.region is region and not walk.record.walked & {region.tree}
+            if alone and is_called(source, region):
+                site = replace(site, value=replace(site.value, traced=False))
             seen.setdefault(softmax, []).append((alone, site))
     return {softmax: _merged(views) for softmax, views in seen.items()}
 

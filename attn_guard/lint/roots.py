@@ -55,8 +55,8 @@ def _meets_product(source: Source, region: Region) -> bool:
 def _callers(source: Source, called: set[str]) -> Iterator[Region]:
     functions = called & source.functions.keys()
     for region in source.regions:
-        calls = (_calls(region.text, name) - (region.name == name) for name in called if name in region.text)
-        if any(count > 0 for count in calls) or (region.name not in called and _hands_on(region.text, functions)):
+        counts = (calls(region.text, name) - (region.name == name) for name in called if name in region.text)
+        if any(count > 0 for count in counts) or (region.name not in called and _hands_on(region.text, functions)):
             yield region
 
 
@@ -71,11 +71,17 @@ def _users(source: Source, built: set[str]) -> Iterator[Region]:
         constructor = owner.methods.get("__init__")
         if owner.name in built or constructor is None or "forward" not in owner.methods:
             continue
-        if any(name in constructor.text and _calls(constructor.text, name) for name in built):
+        if any(name in constructor.text and calls(constructor.text, name) for name in built):
             yield owner.methods["forward"]
 
 
-def _calls(text: str, name: str) -> int:
+def is_called(source: Source, region: Region) -> bool:
+    """Whether another function of the file calls something of its name; every module is called ``forward``."""
+    others = (other for other in source.regions if other is not region and region.name in other.text)
+    return region.name != "forward" and any(calls(other.text, region.name) for other in others)
+
+
+def calls(text: str, name: str) -> int:
     """How often a name stands before an opening bracket."""
     count, at = 0, text.find(name)
     while at >= 0:

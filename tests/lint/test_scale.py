@@ -241,3 +241,38 @@ class Other(nn.Module):
         return {core}
 """
     assert codes(source) == []
+
+
+OVERRIDDEN = """
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.temperature = {temperature}
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def weigh(self, q, k):
+        raise NotImplementedError
+
+    def forward(self, x):
+        return {call} @ self.v(x)
+
+
+class Dense(Attention):
+    def weigh(self, q, k):
+        return torch.softmax(q @ k.transpose(-2, -1), dim=-1)
+"""
+
+
+def test_what_a_method_is_given_where_a_base_class_calls_it_is_unknown() -> None:
+    source = OVERRIDDEN.format(temperature="0.1", call="self.weigh(self.q(x), self.temperature * self.k(x))")
+    assert codes(source) == []
+
+
+def test_a_method_that_nobody_in_the_file_calls_is_taken_as_it_stands() -> None:
+    source = OVERRIDDEN.format(temperature="0.1", call="self.other(x)")
+    source = source.replace("dim=-1)\n", "dim=-1) @ v\n").replace("weigh(self, q, k)", "weigh(self, q, k, v)")
+    assert codes(source) == ["ATN101"]
