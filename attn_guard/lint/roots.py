@@ -78,7 +78,8 @@ def _users(source: Source, built: set[str]) -> Iterator[Region]:
 def is_called(source: Source, region: Region) -> bool:
     """Whether another function of the file calls something of its name; every module is called ``forward``."""
     others = (other for other in source.regions if other is not region and region.name in other.text)
-    return region.name != "forward" and any(calls(other.text, region.name) for other in others)
+    counts = (calls(other.text, region.name) - (other.name == region.name) for other in others)
+    return region.name != "forward" and any(count > 0 for count in counts)
 
 
 def calls(text: str, name: str) -> int:

@@ -65,10 +65,11 @@ def memory_of(parameters: Sequence[str], declared: bool) -> str:
 
 
 def swapped(operands: Sequence[Operands], memory: str, parameters: Sequence[str]) -> Iterator[Draft]:
-    """Projections of queries from the memory whose keys come from another argument; none where both ways are used."""
+    """Projections of queries from the memory whose keys come from the stream, which is the first argument; none
+    where both ways are used."""
     pairs = [(o.query, o.key) for o in operands if o.query is not None and o.key is not None]
     if any(query.text != memory and key.text == memory for query, key in pairs):
         return
     for query, key in pairs:
-        if query.text == memory and key.text in parameters and key.text != memory:
+        if query.text == memory and key.text == parameters[0]:
             yield query

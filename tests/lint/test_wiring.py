@@ -177,3 +177,8 @@ def test_calls_in_scripts_and_tests_are_no_results_that_count() -> None:
     source = HEAD.replace("SIGNATURE", "x") + "        return x + self.self_attn(x, x, x)[0]\n"
     timing = "\n\ndef measure(x):\n    layer = nn.MultiheadAttention(8, 2, batch_first=True)\n    layer(x, x, x)\n"
     assert codes(source + timing) == []
+
+
+def test_a_memory_that_asks_another_input_than_the_stream_is_fine() -> None:
+    body = "y = x + self.cross_attn(memory, prompt, prompt)[0]\nreturn self.norm(y)"
+    assert codes(module(body, "x, memory, prompt")) == []
