@@ -10,9 +10,8 @@ Why is this bad
 A model is trained and evaluated by full passes and used with the cache. Where both differ, what is deployed is not what
 was evaluated: the text gets worse with every token, or only in long chats, or only for prompts that come in chunks,
 and no test of the training code can show it. Usual causes are positions that start again at 0 in each call, keys
-that are
-stored before they are rotated, a mask that is left out once a cache is there, entries that are overwritten or
-forgotten.
+that are stored before they are rotated, new tokens that are put before the old ones, entries that are overwritten or
+forgotten. A mask that is lost once a cache is there is told as such (ATN209).
 
 The probe decodes the same tokens in these ways and compares with the full pass. It works on copies, and only where
 the cache is declared (`cache="past"`) or plainly recognised: `past_key_values`, `layer_past`, `kv_cache` and the

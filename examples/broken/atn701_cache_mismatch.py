@@ -22,12 +22,10 @@ class CausalSelfAttention(nn.Module):
             part.unflatten(-1, (self.n_head, self.head_dim)).transpose(1, 2) for part in self.c_attn(x).chunk(3, dim=-1)
         )
         if past is not None:
-            k = torch.cat((past[0], k), dim=2)
-            v = torch.cat((past[1], v), dim=2)
-        mask = None  # one new query sees all keys
-        if past is None:
-            mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool).tril()
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # <- ATN701
+            k = torch.cat((k, past[0]), dim=2)  # <- ATN701
+            v = torch.cat((v, past[1]), dim=2)
+        mask = torch.ones(q.size(2), k.size(2), dtype=torch.bool).tril(diagonal=k.size(2) - q.size(2))
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.c_proj(y.transpose(1, 2).flatten(2)), (k, v)
 
 
