@@ -14,6 +14,7 @@ from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
 from attn_guard.lint import grouping, names, wiring
 from attn_guard.lint.decorators import decorator_arguments
+from attn_guard.lint.idle_dropout import idle_dropouts
 from attn_guard.lint.optional_masks import lost_without_caller
 from attn_guard.lint.paths import first_mask, masked_beside
 from attn_guard.lint.record import Event, Record, SiteDraft, Trouble, softmax_of
@@ -53,7 +54,7 @@ class Function:
 
     record: what its walk has seen. reached: the complete sites in itself or in what it calls in the file.
     family: its class and the bases of that in the file. instance: the object that it is a method of.
-    is_called: the file calls it where it walks. file: all its text.
+    is_called: the file calls it where it walks. file: all its text. classes: those of the file.
     """
 
     region: Region
@@ -63,6 +64,7 @@ class Function:
     instance: Instance | None = None
     is_called: bool = False
     file: str = ""
+    classes: tuple[Class, ...] = ()
     locate: Locate = roughly
 
     @property
@@ -308,6 +310,14 @@ class Function:
     def drops_in_eval(self) -> Iterator[Fault]:
         """Dropout that knows of no mode, on what is named by the text of the fault."""
         return self._noted(Trouble.DROPS_IN_EVAL)
+
+    @property
+    def idle_dropouts(self) -> Iterator[Fault]:
+        """Dropout that the class of an attention keeps and that nothing reads."""
+        owner = self.region.owner
+        if owner and any(site.region.owner is owner for site in self.reached):
+            for constructor, target, name in idle_dropouts(owner, self.classes, self.file):
+                yield Fault(self.locate(Draft(StepKind.DROPOUT, target, constructor)), name)
 
     @property
     def masked_and_causal(self) -> Iterator[Fault]:

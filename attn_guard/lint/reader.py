@@ -102,4 +102,6 @@ def _as_declared(site: SiteDraft) -> SiteDraft:
 def _function(region: Region, walk: Walk, drafts: dict[cst.CSTNode, SiteDraft], is_called: bool) -> Function:
     reached = tuple(drafts[softmax] for softmax in walk.record.sites if drafts[softmax].is_complete)
     family = tuple(walk.family(region.owner)) if region.owner else ()
-    return Function(region, walk.record, reached, family, walk.instance, is_called, walk.source.text)
+    source = walk.source
+    classes = tuple(source.classes.values())
+    return Function(region, walk.record, reached, family, walk.instance, is_called, source.text, classes)

@@ -39,3 +39,15 @@ def test_atn503_the_fused_path_has_a_scale_of_its_own(kind: str, agree: bool) ->
     by_hand = module(features())
     module.fused = True
     torch.testing.assert_close(module(features()), by_hand)
+
+
+@pytest.mark.parametrize(("kind", "drops"), [("broken", False), ("fixed", True)])
+@torch.no_grad()
+def test_atn504_the_rate_changes_nothing_in_training(kind: str, drops: bool) -> None:
+    module = build(kind, "atn504_dropout_unused")
+    x = torch.randn(2, 5, 24, generator=torch.Generator().manual_seed(0))
+    plain = module(x)
+    torch.testing.assert_close(module(x), plain)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        assert torch.equal(module.train()(x), plain) is not drops
