@@ -317,20 +317,33 @@ class Influence:
         between = trace.flow.between(trace.context.output, trace.merged)
         if not trace.merge or any(_averages_rows(op, tape.values[op.inputs[0]]) for op in between):
             return ""
-        merged = self._merged_rows(trace.merged)
-        context = rows_of(tape, trace.context.output, self.features["value"])
-        if len(context) != self.queries.numel():
+        if len(rows_of(tape, trace.context.output, self.features["value"])) != self.queries.numel():
             return ""
+        mixed = [self._first_mixed(rows_of(tape, trace.merged, axis)) for axis in self._merged_features(trace.merged)]
+        return "" if None in mixed else f"row {mixed[0]} of the merged heads takes from several positions"
+
+    def _first_mixed(self, merged: Rows) -> int | None:
+        """The first row of the merged heads that takes from the contexts of several positions."""
+        context = rows_of(merged.tape, self.trace.context.output, self.features["value"])
         owners = self.owners.reshape(-1)
-        moved = moved_labels(trace.flow, context, owners, [merged.value]).get(merged.value)
+        moved = moved_labels(self.trace.flow, context, owners, [merged.value]).get(merged.value)
         if moved is None:
             groups = [torch.isin(owners, group).nonzero().flatten() for group in halves(int(owners.max()) + 1)]
             differences = self._differences((context,), groups, [merged.value])
             held = decoded(by_bit([merged.touched(one[merged.value]) for one in differences]))
         else:
             held = _common(moved.reshape(-1)[merged.elements], -1)
-        mixed = (held == SEVERAL).nonzero().flatten().tolist()
-        return f"row {mixed[0]} of the merged heads takes from several positions" if mixed else ""
+        return next(iter((held == SEVERAL).nonzero().flatten().tolist()), None)
+
+    def _merged_features(self, value: int) -> list[int]:
+        """The axes of the merged heads that may hold the features of one position: the one that the output projection
+        reads; where there is none, those of the width of all heads (channels may come first), or else the last."""
+        if self.trace.output is not None:
+            return [feature_axis(self.trace.output)]
+        values = self.trace.flow.tape.values
+        heads = len(self.queries) // len({tuple(sorted(row)) for row in self.queries.tolist()})
+        width = heads * stacked(values[self.trace.context.output]).shape[self.features["value"]]
+        return [axis for axis, size in enumerate(values[value].shape) if size == width] or [-1]
 
     @cached_property
     def owners(self) -> Tensor:
@@ -341,10 +354,6 @@ class Influence:
             numbered: Tensor = torch.unique(self.queries, return_inverse=True)[1]
             return numbered
         return torch.arange(self.queries.shape[1]).expand_as(self.queries)
-
-    def _merged_rows(self, value: int) -> Rows:
-        output = self.trace.output
-        return rows_of(self.trace.flow.tape, value, -1 if output is None else feature_axis(output))
 
 
 def _averages_rows(op: Op, value: Tensor) -> bool:
