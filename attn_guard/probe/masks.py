@@ -95,7 +95,21 @@ def _selected(flow: Flow, op: Op, incoming: int, others: list[int]) -> Mask | No
     if before.shape != after.shape or not after.is_floating_point():
         return None
     blocked = ~same(before, after) | _condition(flow, op, after)
-    return Mask(op, blocked, _only(after[blocked]))
+    fill = _only(after[blocked])
+    if fill is None and blocked.any() and not flow.content.isdisjoint(others):
+        return _rewritten(op, blocked, before, after)
+    return Mask(op, blocked, fill)
+
+
+def _rewritten(op: Op, changed: Tensor, before: Tensor, after: Tensor) -> Mask | None:
+    """Scores that others were put in the place of. They hide nothing, except where they are far below zero, or lower
+    than before by one number: a part of the scores may be written back with a bias."""
+    blocked = changed & (after <= BLOCKING)
+    if blocked.any():
+        return Mask(op, blocked, _only(after[blocked]))
+    added = (after - before)[changed]
+    constant = bool((added < -NOTHING).all()) and torch.allclose(added, added.mean().expand_as(added), rtol=1e-4)
+    return Mask(op, changed, float(added.mean())) if constant else None
 
 
 def _condition(flow: Flow, op: Op, after: Tensor) -> Tensor:

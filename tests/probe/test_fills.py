@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -127,3 +129,68 @@ def test_a_bias_of_two_levels_is_no_mask(fill: float) -> None:
             return scores + torch.where(later(scores.shape[-1]), 0.0, fill)
 
     assert attn_guard.check(seeded(Favoured), features(), causal=False).ok
+
+
+class InPart(Core):
+    """What is added to the scores is written to all of them but those of the first position, in place."""
+
+    def __init__(self, bias: Callable[[int], Tensor], way: str = "assign") -> None:
+        super().__init__()
+        self.bias, self.way = bias, way
+
+    def hide(self, scores: Tensor) -> Tensor:
+        bias = self.bias(scores.shape[-1] - 1)
+        if self.way == "assign":
+            scores[:, :, 1:, 1:] = scores[:, :, 1:, 1:] + bias
+        elif self.way == "add":
+            scores[:, :, 1:, 1:] += bias
+        else:
+            scores[:, :, 1:, 1:] = scores[:, :, 1:, 1:].masked_fill(bias < -1, float(bias.min()))
+        return scores
+
+
+def slope(time: int) -> Tensor:
+    return -0.3 * (torch.arange(time)[:, None] - torch.arange(time)).abs()
+
+
+def future(fill: float) -> Callable[[int], Tensor]:
+    return lambda time: torch.zeros(time, time).masked_fill(later(time), fill)
+
+
+@pytest.mark.parametrize("way", ["assign", "add"])
+def test_a_bias_that_is_written_into_part_of_the_scores_hides_nothing(way: str) -> None:
+    assert attn_guard.check(seeded(InPart, slope, way), features()).ok
+
+
+def test_a_bias_of_content_that_is_written_into_part_of_the_scores_hides_nothing() -> None:
+    """A relative term of the query, for all positions but the first one, which is the token of the class."""
+
+    class Relative(Core):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(40, HEAD_DIM) / 5)
+
+        def scores(self, q: Tensor, k: Tensor) -> Tensor:
+            scores = super().scores(q, k)
+            steps = torch.arange(scores.shape[-1] - 1)
+            rows = self.table[steps[:, None] - steps + len(steps)]
+            scores[:, :, 1:, 1:] = scores[:, :, 1:, 1:] + torch.einsum("bhqc,qkc->bhqk", q[:, :, 1:], rows)
+            return scores
+
+        def hide(self, scores: Tensor) -> Tensor:
+            return scores
+
+    assert attn_guard.check(seeded(Relative), features()).ok
+
+
+@pytest.mark.parametrize("way", ["assign", "add", "fill"])
+@pytest.mark.parametrize("fill", [-5.0, -15.0])
+def test_a_weak_fill_that_is_written_into_part_of_the_scores(way: str, fill: float) -> None:
+    found = [finding for finding in attn_guard.check(seeded(InPart, future(fill), way), features()) if finding.fails]
+    assert [finding.code for finding in found] == ["ATN203"]
+    assert found[0].message.startswith("blocked keys keep up to")
+
+
+@pytest.mark.parametrize("way", ["assign", "add", "fill"])
+def test_a_sure_fill_that_is_written_into_part_of_the_scores(way: str) -> None:
+    assert attn_guard.check(seeded(InPart, future(-torch.inf), way), features()).ok
