@@ -26,6 +26,8 @@ from attn_guard.probe.flow import (
 from attn_guard.probe.softmax import NO_SOFTMAX, Softmax, softmaxes
 from attn_guard.probe.tape import Op
 
+# What a product goes through that is added to the scores as a gate: the logarithm of what is let through.
+_GATES = frozenset("sigmoid sigmoid_ log_sigmoid_forward softplus log log_".split())
 # What may lie between a softmax and another one over its weights.
 _KEEPS_WEIGHTS = LAYOUT | PRODUCT | SUM | SELECTION | DROPOUT
 
@@ -194,7 +196,7 @@ def _trace(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> Iterator[T
     context, weights, value = found
     yield Trace(
         flow=flow,
-        scores=_own(flow, _between_projections(flow, products) or products),
+        scores=_own(flow, _ungated(flow, _between_projections(flow, products) or products, softmax)),
         written=softmax,
         context=context,
         weights=weights,
@@ -207,6 +209,13 @@ def _trace(flow: Flow, softmax: Softmax, known: Sequence[Softmax]) -> Iterator[T
 def _between_projections(flow: Flow, products: list[Op]) -> list[Op]:
     """The products of which both sides are projected; what is added to them is of query and a table of positions."""
     return [op for op in products if all(projection_of(flow, side) for side in operands(op))]
+
+
+def _ungated(flow: Flow, products: list[Op], softmax: Softmax) -> list[Op]:
+    """The products but for those that make a gate; all where every one does."""
+    entering = softmax.op.inputs[0]
+    ungated = [op for op in products if _GATES.isdisjoint(way.name for way in flow.chain(op.output, entering))]
+    return ungated or products
 
 
 def _repeated(flow: Flow, softmax: Softmax, weights: int, known: Sequence[Softmax]) -> Iterator[Softmax]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import attn_guard
+from attn_guard.anatomy import Size
 from attn_guard.findings import Finding, Severity
 from tests.probe.modules import HEAD_DIM, D, H, features, later, seeded
 from tests.probe.silent_modules import Parts
@@ -184,3 +185,41 @@ def test_cross_attention_maps() -> None:
 
     assert attn_guard.check(seeded(Cross, True), cross=True).codes == {"ATN603": 1}
     assert attn_guard.check(seeded(Cross, False), cross=True).codes == {}
+
+
+class Gated(Parts):
+    """A small product of its own says how open each key is to each query; the logarithm of that is added."""
+
+    GATE_DIM = 2
+
+    def __init__(self, show: Callable[[Tensor, Tensor, Tensor], Tensor], gate: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.gates = nn.Linear(D, 2 * H * self.GATE_DIM)
+        self.show, self.gate = show, gate
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        asks, opens = self.gates(x).unflatten(-1, (H, 2 * self.GATE_DIM)).transpose(1, 2).chunk(2, dim=-1)
+        gate = self.gate(asks @ opens.mT * self.GATE_DIM**-0.5)
+        q, k, v = self.heads(x)
+        scores = self.scores(q, k) + gate.log()
+        weights = scores.softmax(-1)
+        return self.merge(weights @ v), self.show(gate, scores, weights)
+
+
+@pytest.mark.parametrize("gate", [torch.sigmoid, nn.functional.softplus])
+class TestGates:
+    def test_a_gate_is_no_map(self, gate: Callable[[Tensor], Tensor]) -> None:
+        module = seeded(Gated, lambda gate, *_: gate, gate)
+        assert attn_guard.check(module, features(BATCH, TIME)).ok
+
+    def test_the_scores_are_those_of_query_and_key(self, gate: Callable[[Tensor], Tensor]) -> None:
+        (site,) = attn_guard.xray(seeded(Gated, lambda _, __, weights: weights, gate), features(BATCH, TIME)).sites
+        assert site.site.sizes[Size.HEAD_DIM] == HEAD_DIM
+        assert site.site.scale is not None and site.site.scale.is_right
+
+    @pytest.mark.parametrize("show", [lambda _, scores, __: scores, lambda _, __, weights: weights.mT])
+    def test_maps_that_mislead_beside_a_gate(
+        self, gate: Callable[[Tensor], Tensor], show: Callable[[Tensor, Tensor, Tensor], Tensor]
+    ) -> None:
+        report = attn_guard.check(seeded(Gated, show, gate), features(BATCH, TIME))
+        assert report.codes == {"ATN603": 1}

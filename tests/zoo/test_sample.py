@@ -14,7 +14,7 @@ from tests.zoo.models import example
 from tests.zoo.probing import one_thread, probe_model
 
 SAMPLE = (
-    "albert bart bloom clip deberta-v2 falcon gemma2 gpt_neo granite jetmoe longformer mamba2 mixtral mpt opt "
+    "albert bart bloom clip deberta-v2 gemma2 gpt_neo granite jetmoe longformer mamba2 mixtral mpt opt "
     "phi3 qwen3_moe swin t5 vit wav2vec2 whisper xlnet"
 ).split()
 WITHOUT_ATTENTION = {"mamba2"}
