@@ -215,7 +215,8 @@ class TestGates:
     def test_the_scores_are_those_of_query_and_key(self, gate: Callable[[Tensor], Tensor]) -> None:
         (site,) = attn_guard.xray(seeded(Gated, lambda _, __, weights: weights, gate), features(BATCH, TIME)).sites
         assert site.site.sizes[Size.HEAD_DIM] == HEAD_DIM
-        assert site.site.scale is not None and site.site.scale.is_right
+        assert site.site.scale is not None
+        assert site.site.scale.is_right
 
     @pytest.mark.parametrize("show", [lambda _, scores, __: scores, lambda _, __, weights: weights.mT])
     def test_maps_that_mislead_beside_a_gate(
