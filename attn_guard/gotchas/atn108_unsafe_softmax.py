@@ -12,8 +12,9 @@ NaN, and the loss NaN from there on: in half precision within the first steps, i
 scores large. Subtracting each row's maximum changes nothing in the result and makes overflow impossible; `softmax` does
 it, in every dtype. A row of which every key is blocked gives 0 / 0 either way.
 
-This one is in preview: scores may be bounded in a way that the probe does not see. Norms of query and key, a tanh and a
-clamp are seen.
+This one is in preview: scores may be bounded in a way that neither reader sees. Norms of query and key, a tanh and a
+clamp are seen. In source, a function that speaks of a maximum or a bound anywhere is left alone, and so are
+exponentials that never meet a value, such as those of a loss.
 
 Example
 -------
@@ -34,6 +35,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -42,9 +44,14 @@ GOTCHA = Gotcha(
     summary="softmax is written out without subtracting the row maximum; exp overflows on large scores",
     fix="torch.softmax(scores, dim=-1)",
     severity=Severity.WARNING,
-    preview=(Detector.PROBE,),
+    preview=(Detector.LINT, Detector.PROBE),
     explains=("ATN211",),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for fault in function.unsafe_softmaxes:
+        yield GOTCHA.at(fault.location, related=fault.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import attended_axes, grid, layout, mask_use, masks, names, positions, softmax_count
+from attn_guard.lint import (
+    attended_axes,
+    grid,
+    layout,
+    mask_use,
+    masks,
+    names,
+    positions,
+    softmax_count,
+    written_softmax,
+)
 from attn_guard.lint.place import Place
 from attn_guard.lint.record import Event, Operands, Trouble, mask_stage, projection_of
 from attn_guard.lint.values import (
@@ -235,6 +245,7 @@ def matmul(place: Place, left: Value, right: Value) -> Value:
         return attend(place, replace(weights, grid=summed), value, axes)
     if query.role is Role.SCORES and key.role is Role.ACTIVATION:
         softmax_count.note_missing(place, query)
+        written_softmax.note_context(place, query, key)
     if key.role is Role.PARAMETER or query.role is Role.PARAMETER:
         return project(place, query if key.role is Role.PARAMETER else key, None)
     if query.role is Role.ACTIVATION and key.role is Role.ACTIVATION:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
-from attn_guard.lint import arithmetic, attended_axes, grid, layout, masks
+from attn_guard.lint import arithmetic, attended_axes, grid, layout, masks, written_softmax
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.einsum_letters import letters, lost_letters
 from attn_guard.lint.moved_axes import joined_axis
@@ -49,6 +49,7 @@ def _product(call: Call, left: Tensor, right: Tensor, letters: list[list[str]]) 
         if weights.role is Role.WEIGHTS:
             weights = replace(weights, grid=grid.summed_letters(weights.grid, own, summed))
             return replace(arithmetic.attend(call.place, weights, value, axes), order=None)
+        written_softmax.note_context(call.place, weights, value)
     if Role.PARAMETER in (left.role, right.role):
         return arithmetic.project(call.place, None, None).shaped(axes, None)
     if left.role is Role.ACTIVATION and right.role is Role.ACTIVATION:

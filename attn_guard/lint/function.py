@@ -12,7 +12,7 @@ import libcst as cst
 
 from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
-from attn_guard.lint import grouping, names, wiring
+from attn_guard.lint import grouping, names, wiring, written_softmax
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.idle_dropout import idle_dropouts
 from attn_guard.lint.optional_masks import lost_without_caller
@@ -338,6 +338,12 @@ class Function:
     def second_softmaxes(self) -> Iterator[Fault]:
         """Softmaxes of weights, along the axis that these are normalised over already."""
         return self._noted(Trouble.SECOND_SOFTMAX)
+
+    @property
+    def unsafe_softmaxes(self) -> Iterator[Fault]:
+        """Exponentials of scores that are summed and meet the value, with nothing taken off the scores."""
+        for raised, total in written_softmax.unsafe(self.record):
+            yield Fault(self.locate(raised), related=(self.locate(total), "summed here"))
 
     @property
     def unused_softmaxes(self) -> Iterator[Fault]:

@@ -22,6 +22,7 @@ from attn_guard.lint import (
     rotary,
     shapes,
     softmax_count,
+    written_softmax,
 )
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.place import Call, integer
@@ -470,6 +471,20 @@ def linear(call: Call) -> Value:
     return arithmetic.project(call.place, as_tensor(call.arg(0, "input")), None)
 
 
+def raised(call: Call) -> Value:
+    """``exp``, with which a softmax may begin."""
+    value = call.arg(0, "input")
+    if isinstance(value, Tensor) and value.role is Role.SCORES:
+        call = replace(call, args=(written_softmax.raised(call, value), *call.args[1:]))
+    return squashed(call)
+
+
+def total(call: Call) -> Value:
+    """``sum``"""
+    written_softmax.note_sum(call.place, call.arg(0, "input"))
+    return summed(call)
+
+
 def squashed(call: Call) -> Value:
     """A function such as tanh: what went in can no longer be followed, but it is still scores."""
     value = call.arg(0, "input")
@@ -578,8 +593,10 @@ FUNCTIONS = _table(
     ("sqrt sqrt_", root),
     ("pow", lambda call: arithmetic.power(call.arg(0, "input"), call.arg(1, "exponent"))),
     ("rsqrt", inverse_root),
-    ("tanh tanh_ exp exp_ sigmoid relu gelu silu elu", squashed),
-    ("sum mean max amax min std norm abs cumsum argmax item", summed),
+    ("exp exp_", raised),
+    ("tanh tanh_ sigmoid relu gelu silu elu", squashed),
+    ("sum", total),
+    ("mean max amax min std norm abs cumsum argmax item", summed),
     ("mul mul_ multiply", binary(arithmetic.multiply)),
     ("div div_ divide true_divide", binary(arithmetic.divide)),
     ("add add_", binary(arithmetic.add)),

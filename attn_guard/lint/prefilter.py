@@ -29,7 +29,8 @@ _FUSED = {
     "MultiheadAttention": _BUILT_IN[:1],
     "Transformer": _BUILT_IN[1:],
 }
-_CORE = _compiled({"oftmax": (_SOFTMAX,), **_FUSED})
+_WRITTEN_SOFTMAX = r"\.exp_?\((?s:.){0,600}?sum\("
+_CORE = _compiled({"oftmax": (_SOFTMAX,), ".exp": (_WRITTEN_SOFTMAX,), **_FUSED})
 _PRODUCT = _compiled(
     {
         "matmul": ("matmul",),

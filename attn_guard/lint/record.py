@@ -122,6 +122,8 @@ class Record:
     reads: dict[str, list[tuple[bool, Draft, frozenset[Branch]]]] = field(default_factory=dict)
     head_orders: list[HeadOrder] = field(default_factory=list)
     thirds: list[tuple[Draft, Draft]] = field(default_factory=list)
+    summed: dict[cst.CSTNode, Draft] = field(default_factory=dict)
+    met: dict[cst.CSTNode, Draft] = field(default_factory=dict)
 
     @contextmanager
     def inside(self, node: cst.CSTNode, side: int) -> Iterator[None]:

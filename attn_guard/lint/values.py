@@ -180,6 +180,7 @@ class Tensor:
     core: the SCORES step of scores, weights and contexts; width: what the product in it sums over; grid: what the axes
     of scores and weights count. grown: a cache was put in front of it, or of the keys of the scores.
     before_last: the size of the axis before it, where the rank is not known.
+    raised: the ``exp`` that these scores went through, where nothing kept them small.
     timed: the axis along which positions were added to it, and where. ran: the layer that it came out of, if that ran
     along its first axis.
     """
@@ -201,6 +202,7 @@ class Tensor:
     timed: tuple[int, Draft] | None = None
     ran: Draft | None = None
     before_last: Scalar | None = None
+    raised: Draft | None = None
 
     def after(self, *steps: Draft, **changes: Any) -> Tensor:
         """This tensor after further steps."""
