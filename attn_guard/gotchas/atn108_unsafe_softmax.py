@@ -14,7 +14,8 @@ it, in every dtype. A row of which every key is blocked gives 0 / 0 either way.
 
 This one is in preview: scores may be bounded in a way that neither reader sees. Norms of query and key, a tanh and a
 clamp are seen. In source, a function that speaks of a maximum or a bound anywhere is left alone, and so are
-exponentials that never meet a value, such as those of a loss.
+exponentials that never meet a value, such as those of a loss. A file with neither a softmax nor `torch.exp` is not
+read.
 
 Example
 -------

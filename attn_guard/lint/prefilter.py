@@ -29,8 +29,11 @@ _FUSED = {
     "MultiheadAttention": _BUILT_IN[:1],
     "Transformer": _BUILT_IN[1:],
 }
-_WRITTEN_SOFTMAX = r"\.exp_?\((?s:.){0,600}?sum\("
-_CORE = _compiled({"oftmax": (_SOFTMAX,), ".exp": (_WRITTEN_SOFTMAX,), **_FUSED})
+_WRITTEN_SOFTMAX = r"\.exp\((?s:.){0,600}?sum\("
+_BUILT = _compiled({"oftmax": (_SOFTMAX,), **_FUSED})
+_CORE = (*_BUILT, *_compiled({".exp(": (_WRITTEN_SOFTMAX,)}))
+_HEAD = 2000  # where imports stand: a word that few files hold is searched only in those that import torch
+_RAISED = re.compile(rf"torch{_WRITTEN_SOFTMAX}".encode())
 _PRODUCT = _compiled(
     {
         "matmul": ("matmul",),
@@ -42,13 +45,16 @@ _PRODUCT = _compiled(
     }
 )
 _IN_BYTES = tuple(
-    (word.encode(), tuple(re.compile(pattern.pattern.encode()) for pattern in patterns)) for word, patterns in _CORE
+    (word.encode(), tuple(re.compile(pattern.pattern.encode()) for pattern in patterns)) for word, patterns in _BUILT
 )
 
 
 def may_matter(content: bytes) -> bool:
     """Whether a file can hold an attention computation."""
-    return any(word in content and any(p.search(content) for p in patterns) for word, patterns in _IN_BYTES)
+    if any(word in content and any(p.search(content) for p in patterns) for word, patterns in _IN_BYTES):
+        return True
+    imports = content.find(b"import torch", 0, _HEAD) >= 0
+    return imports and b"torch.exp(" in content and _RAISED.search(content) is not None
 
 
 def holds_core(text: str) -> bool:

@@ -12,6 +12,10 @@ from torch import einsum, nn
 from torch.nn import functional as F
 
 
+def probabilities(logits):
+    return torch.exp(logits) / torch.exp(logits).sum(-1, keepdim=True)
+
+
 class Attention(nn.Module):
     def __init__(self, d_model):
         super().__init__()
