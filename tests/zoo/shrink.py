@@ -81,7 +81,8 @@ def shrink(config: Any, image: int = 64, *, widths: bool = True, sections: bool 
 
 
 def _keep_relations(config: Any, before: dict[str, Any]) -> None:
-    """As many key heads as query heads stay as many; a head dimension that is the sum of two parts stays that."""
+    """As many key heads as query heads stay as many; a head dimension that is the sum of two parts stays that; heads
+    that make up the inner width of a state-space layer still do."""
     heads, kv_heads = before.get("num_attention_heads"), before.get("num_key_value_heads")
     if heads is not None and heads == kv_heads:
         _put(config, "num_key_value_heads", config.num_attention_heads)
@@ -89,6 +90,9 @@ def _keep_relations(config: Any, before: dict[str, Any]) -> None:
     if isinstance(plain, int) and isinstance(rotary, int) and "head_dim" in before:
         whole = before["head_dim"] == plain + rotary
         _put(config, "head_dim", 2 * HEAD_DIM if whole else HEAD_DIM)
+    expand, inner_heads = before.get("expand"), before.get("num_heads")
+    if isinstance(expand, int) and inner_heads and "head_dim" in before:
+        _put(config, "num_heads", expand * config.hidden_size // config.head_dim)
     if before.get("prediction_length", 0) is None:
         _put(config, "prediction_length", 4)
         _put(config, "context_length", 16)

@@ -24,6 +24,11 @@ def test_as_many_key_heads_as_query_heads_stay_as_many() -> None:
     assert configuration("mistral").num_key_value_heads == HEADS // 2
 
 
+def test_heads_make_up_the_inner_width_of_a_state_space_layer() -> None:
+    config = configuration("mamba2")
+    assert config.num_heads * config.head_dim == config.expand * config.hidden_size == 2 * WIDTH
+
+
 def test_a_layer_of_each_kind_is_kept() -> None:
     config = configuration("gemma3_text")
     assert set(config.layer_types) == {"sliding_attention", "full_attention"}
