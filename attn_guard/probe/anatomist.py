@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isclose, prod
@@ -101,17 +101,9 @@ class Anatomy:
 
     def stacked(self, ops: Sequence[Op], value: Tensor) -> Tensor | None:
         """A value of the scores' cells at the end of a chain of operations from them, as (slices, queries, keys)."""
-        return self.stacking(ops)(value)
-
-    def stacking(self, ops: Sequence[Op]) -> Callable[[Tensor], Tensor | None]:
-        """`stacked` for several values at the end of one chain of operations."""
         found = Cells.of(self.trace.flow.tape, self.trace.scores.output, ops)
-
-        def stack(value: Tensor) -> Tensor | None:
-            cells = None if found is None else found.stack(value)
-            return cells.mT if cells is not None and self.trace.flipped else cells
-
-        return stack
+        cells = None if found is None else found.stack(value)
+        return cells.mT if cells is not None and self.trace.flipped else cells
 
     @cached_property
     def site(self) -> Site:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from attn_guard.probe.anatomist import Anatomy
-from attn_guard.probe.influence import NONE, SEVERAL, by_bit, decoded, halves
-from attn_guard.probe.on_scores import cells_at, cells_from, on_scores
+from attn_guard.probe.influence import NONE, SEVERAL, decoded, halves
+from attn_guard.probe.on_scores import cells_at, on_scores
 from attn_guard.probe.placement import Placement
 from attn_guard.probe.replay import Replay, ReplayError
 from attn_guard.probe.tape import Op, same
@@ -148,9 +148,10 @@ def arrivals(
             if operand == incoming or operand not in made or operand in flow.content:
                 continue
             place = placed(anatomy)
-            entries = _followed(anatomy, source, operand, op, halves(tape.values[source].numel()))
-            samples = _followed(anatomy, source, operand, op, _halves_of_samples(tape.values[source], axes, place))
-            if entries is not None and samples is not None:
+            own = halves(tape.values[source].numel())
+            found = _followed(anatomy, source, operand, op, own, _halves_of_samples(tape.values[source], axes, place))
+            if found is not None:
+                entries, samples = found
                 spread = _spread(tape.values[operand], tape.values[op.output])
                 yield Arrival(anatomy, op, source, axes, entries, samples, place, spread)
 
@@ -172,37 +173,45 @@ def _halves_of_samples(mask: Tensor, axes: Axes, place: Placement | None) -> lis
     return [numbers.index_select(axis, torch.isin(whose, half).nonzero().flatten()).flatten() for half in halves(count)]
 
 
-def _followed(anatomy: Anatomy, source: int, operand: int, op: Op, groups: list[Tensor]) -> Tensor | None:
-    """For each cell of the scores, the number whose bits ``operand`` answers to there, when groups of entries change.
+def _followed(anatomy: Anatomy, source: int, operand: int, op: Op, *codes: list[Tensor]) -> list[Tensor] | None:
+    """For each cell of the scores, the number whose bits ``operand`` answers to there, when groups of entries change;
+    once for each way to number the entries.
 
     Looked at from a mask that marks nothing and from one that marks everything, since of two entries that are joined
     only one counts while the other hides.
     """
     tape = anatomy.trace.flow.tape
     mask, scores = tape.values[source], tape.values[op.output].shape
-    replay, cells = Replay(tape, [source], [operand]), cells_from(anatomy, op)
-    found: list[Tensor] = []
-    for base in (torch.zeros_like(mask), torch.full_like(mask, _marked(mask))):
+    replay, groups = Replay(tape, [source], [operand]), [group for code in codes for group in code]
+    marked, found = _marked(mask), []
+    where = cells_at(anatomy, op, torch.arange(scores.numel()).view(scores))
+    if where is None:
+        return None
+    for fill, other in ((0, marked), (marked, 0)):
+        base = torch.full_like(mask, fill)
         try:
             before = replay({source: base})[operand]
-            changed = [replay({source: _flipped(base, group, mask)})[operand] for group in groups]
-            touched = [cells((~same(again, before)).expand(scores)) for again in changed]
+            changed = (replay({source: _flipped(base, group, other)})[operand] for group in groups)
+            differs = torch.stack([(~same(again, before)).expand(scores) for again in changed]).cpu()
         except (ReplayError, RuntimeError):
             return None
-        known = [one.cpu() for one in touched if one is not None]
-        if len(known) < len(touched):
-            return None
-        if not known:
-            return torch.tensor(NONE).expand(1, 1, 1)
-        found.append(_one_or_several(by_bit(known)))
-    first, second = found
+        touched = iter(differs.flatten(1)[:, where].split([len(code) for code in codes]))
+        found.append([_one_or_several(next(touched)) for _ in codes])
+    return [_agreed(first, second) for first, second in zip(*found, strict=True)]
+
+
+def _agreed(first: Tensor, second: Tensor) -> Tensor:
     return torch.where((first == second) | (second == NONE), first, torch.where(first == NONE, second, SEVERAL))
 
 
 def _one_or_several(touched: Tensor) -> Tensor:
-    """Like `decoded`; a cell that answers to some bits only follows several entries."""
-    answered = touched.any(dim=1)
-    return torch.where(answered.any(dim=0) & ~answered.all(dim=0), SEVERAL, decoded(touched))
+    """Like `decoded`, of what `halves` changed, in their order; a cell that answers to some bits only follows several
+    entries."""
+    if not len(touched):
+        return torch.tensor(NONE).expand(1, 1, 1)
+    by_bits = touched.unflatten(0, (-1, 2))
+    answered = by_bits.any(dim=1)
+    return torch.where(answered.any(dim=0) & ~answered.all(dim=0), SEVERAL, decoded(by_bits))
 
 
 def _marked(mask: Tensor) -> float | bool | int:
@@ -212,8 +221,8 @@ def _marked(mask: Tensor) -> float | bool | int:
     return 1.0 if ((mask == 0) | (mask == 1)).all() else torch.finfo(mask.dtype).min
 
 
-def _flipped(base: Tensor, group: Tensor, mask: Tensor) -> Tensor:
+def _flipped(base: Tensor, group: Tensor, other: float | bool | int) -> Tensor:
     """A base with some entries set the other way."""
     flat = base.reshape(-1).clone()
-    flat[group] = 0 if bool(flat[0]) else _marked(mask)
-    return flat.view(mask.shape)
+    flat[group] = other
+    return flat.view(base.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from torch import Tensor
 
@@ -30,14 +30,9 @@ def on_scores(anatomy: Anatomy) -> Iterator[tuple[int, Op]]:
 
 def cells_at(anatomy: Anatomy, op: Op, value: Tensor) -> Tensor | None:
     """What an operation on the scores made, or brought to them, as (slices, queries, keys); None where unclear."""
-    return cells_from(anatomy, op)(value)
-
-
-def cells_from(anatomy: Anatomy, op: Op) -> Callable[[Tensor], Tensor | None]:
-    """`cells_at` for several values."""
     before = anatomy.trace.before
     done = next((before[: place + 1] for place, other in enumerate(before) if other is op), before[:0])
-    return anatomy.stacking(done)
+    return anatomy.stacked(done, value)
 
 
 def added_flags(anatomy: Anatomy) -> Iterator[Op]:

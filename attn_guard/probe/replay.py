@@ -106,29 +106,38 @@ class _Instruction:
         named = op.kwargs.values()
         if any(map(_is_list_of_values, (*op.args, *named))) or any(isinstance(given, Ref) for given in named):
             self._flat, self._structure = tree_flatten((op.args, op.kwargs))
-        self._inputs = [(place, leaf.index) for place, leaf in enumerate(self._flat) if isinstance(leaf, Ref)]
+        leaves = [(place, leaf.index) for place, leaf in enumerate(self._flat) if isinstance(leaf, Ref)]
+        self._inputs = [(place, index, index in op.writes) for place, index in leaves]
         # a reshape for a view, since a changed value may lie in memory in another way
         self._run: Callable[..., Any] = torch.reshape if op.run is torch.ops.aten.view.default else op.run
+        self._is_plain = op.name != "native_dropout" and op.name not in CHOICES
 
     def run(self, values: dict[int, Tensor], recorded: Sequence[Tensor]) -> None:
         """Adds the operation's outputs to ``values``."""
-        op, flat = self.op, list(self._flat)
-        for place, index in self._inputs:
-            tensor = values.get(index)
-            tensor = recorded[index] if tensor is None else tensor
-            flat[place] = tensor.clone() if index in op.writes else tensor
+        op, flat = self.op, self._flat.copy()
+        for place, index, is_written in self._inputs:
+            tensor = values[index] if index in values else recorded[index]
+            flat[place] = tensor.clone() if is_written else tensor
         args, kwargs = (flat, op.kwargs) if self._structure is None else tree_unflatten(flat, self._structure)
-        if op.name == "native_dropout":
-            outputs = _same_dropout(recorded[op.outputs[1]], *args)
-        elif op.name in CHOICES:
-            outputs = _same_choice(
-                recorded[op.outputs[-1]], CHOICES[op.name](*args, **kwargs), args[0], len(op.outputs)
-            )
-        else:
-            outputs = _tensors(self._run(*args, **kwargs))
-            if len(outputs) < len(op.outputs):
-                outputs = (*outputs, *_written_again(op, args))
+        if not self._is_plain:
+            values.update(zip(op.outputs, self._chosen(args, kwargs, recorded), strict=False))
+            return
+        result = self._run(*args, **kwargs)
+        if isinstance(result, Tensor) and len(op.outputs) == 1:
+            values[op.outputs[0]] = result
+            return
+        outputs = _tensors(result)
+        if len(outputs) < len(op.outputs):
+            outputs = (*outputs, *_written_again(op, args))
         values.update(zip(op.outputs, outputs, strict=False))
+
+    def _chosen(self, args: Any, kwargs: Any, recorded: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """What an operation makes that draws or chooses, with the draw or the choice of the recorded run."""
+        op = self.op
+        if op.name == "native_dropout":
+            return _same_dropout(recorded[op.outputs[1]], *args)
+        axis = CHOICES[op.name](*args, **kwargs)
+        return _same_choice(recorded[op.outputs[-1]], axis, args[0], len(op.outputs))
 
 
 def _is_list_of_values(argument: Any) -> bool:

@@ -198,11 +198,13 @@ class Streams:
         replay = Replay(self.tape, [part.value for part in rows], [output])
         base = replay({part.value: self.tape.values[part.value].clone() for part in rows})[output]
         generator = torch.Generator().manual_seed(self.seed)
+        rounding = _rounding(base)
         for group in groups:
             changed = {part.value: part.changed(group, generator) for part in rows}
             again = replay(changed)[output]
-            touched = self._by_row(~same(again, base))
-            doubtful = touched & ~self._by_row(is_clear(again, base))
+            differs = ~same(again, base)
+            touched = self._by_row(differs)
+            doubtful = touched & ~self._by_row(differs & ~_is_near(again, base, rounding))
             if doubtful.any():
                 touched &= ~doubtful | self._touched_in_double(changed, output)
             yield touched.cpu()
@@ -258,9 +260,16 @@ class Streams:
 
 def is_clear(again: Tensor, base: Tensor) -> Tensor:
     """Cells that differ by more than rounding can add up to."""
-    difference = (again - base).abs().float()
-    rounding = SINGLE_ROUNDING * torch.finfo(base.dtype).eps * _spread(base) if base.is_floating_point() else 0.0
-    return ~same(again, base) & ~(difference <= rounding)
+    return ~same(again, base) & ~_is_near(again, base, _rounding(base))
+
+
+def _is_near(again: Tensor, base: Tensor, rounding: float) -> Tensor:
+    return (again - base).abs().float() <= rounding
+
+
+def _rounding(base: Tensor) -> float:
+    """How much rounding can add up to."""
+    return SINGLE_ROUNDING * torch.finfo(base.dtype).eps * _spread(base) if base.is_floating_point() else 0.0
 
 
 def _spread(value: Tensor) -> float:
