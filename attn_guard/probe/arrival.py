@@ -195,7 +195,7 @@ def _followed(anatomy: Anatomy, source: int, operand: int, op: Op, *codes: list[
             differs = torch.stack([(~same(again, before)).expand(scores) for again in changed]).cpu()
         except (ReplayError, RuntimeError):
             return None
-        touched = iter(differs.flatten(1)[:, where].split([len(code) for code in codes]))
+        touched = iter(torch.split_with_sizes(differs.flatten(1)[:, where], [len(code) for code in codes]))
         found.append([_one_or_several(next(touched)) for _ in codes])
     return [_agreed(first, second) for first, second in zip(*found, strict=True)]
 
@@ -209,7 +209,7 @@ def _one_or_several(touched: Tensor) -> Tensor:
     entries."""
     if not len(touched):
         return torch.tensor(NONE).expand(1, 1, 1)
-    by_bits = touched.unflatten(0, (-1, 2))
+    by_bits = touched.view(-1, 2, *touched.shape[1:])
     answered = by_bits.any(dim=1)
     return torch.where(answered.any(dim=0) & ~answered.all(dim=0), SEVERAL, decoded(by_bits))
 

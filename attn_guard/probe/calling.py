@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -120,7 +122,7 @@ def parameters_of(module: nn.Module) -> Mapping[str, inspect.Parameter]:
 def _signature(module: nn.Module) -> inspect.Signature | None:
     """That of ``forward``; of a wrapper that takes whatever comes, that of the one module which it wraps."""
     try:
-        signature = inspect.signature(module.forward)
+        signature = _signature_of(module.forward)
     except (TypeError, ValueError):
         return None
     children = list(module.children())
@@ -129,6 +131,20 @@ def _signature(module: nn.Module) -> inspect.Signature | None:
     if signature.parameters and takes_anything and len(children) == 1:
         return _signature(children[0])
     return signature
+
+
+# By function, since each check asks a few dozen times.
+_SIGNATURES: WeakKeyDictionary[FunctionType, inspect.Signature] = WeakKeyDictionary()
+
+
+def _signature_of(forward: Callable[..., Any]) -> inspect.Signature:
+    function = getattr(forward, "__func__", None)
+    if not isinstance(function, FunctionType):
+        return inspect.signature(forward)
+    known = _SIGNATURES.get(function)
+    if known is None:
+        known = _SIGNATURES[function] = inspect.signature(forward)
+    return known
 
 
 def mask_parameters(module: nn.Module) -> list[str]:

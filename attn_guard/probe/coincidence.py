@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def coincident(xray: XRay) -> Iterator[Delivery]:
     """Masks that run only where as many samples as positions, or as many as heads, are handed over."""
-    taken = {delivery.name for delivery in xray.handed.over}
+    taken = {delivery.name for delivery in xray.handed.tried}
     left = {name: meaning for name, meaning in xray.handed.arguments.items() if name not in taken}
     sizes = tuple(_equal_sizes(xray)) if left else ()
     for name, meaning in left.items():
@@ -33,7 +33,7 @@ def coincident(xray: XRay) -> Iterator[Delivery]:
                 for equal in sizes
                 for same in masked_by(equal, name)
                 if same.name == stream.name
-                if (delivery := handed_over(equal, name, meaning, same, axes)) is not None
+                if (delivery := handed_over(equal, name, meaning, same, axes)) is not None and delivery.acts
             ),
             None,
         )

@@ -94,6 +94,16 @@ class Delivery:
         return any(not self.made.isdisjoint(others) for others in operands)
 
     @property
+    def acts(self) -> bool:
+        """Whether the mask is one to judge: what it means is promised, or it has a part in scores."""
+        return self.meaning is not None or self.reaches_scores
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that is returned depends on the mask."""
+        return self.seen.tape.alive.isdisjoint(self.made)
+
+    @property
     def on_rows(self) -> Iterator[Arrival]:
         """Where the mask has a say over queries only, in attention over the input that it speaks of."""
         for arrival in self.arrivals:
@@ -174,7 +184,8 @@ def _takes_tensors(module: nn.Module, name: str) -> bool:
 
 
 def _first(xray: XRay, name: str, meaning: MaskMeaning | None) -> Delivery | None:
-    """The first delivery that runs; of an argument of which nothing is promised, the first that reaches the scores."""
+    """The first delivery that runs; of an argument of which nothing is promised, the first that reaches the scores, or
+    that shows that nothing comes of the argument."""
     for stream in masked_by(xray, name):
         for axes in forms(xray, name, stream) or FORMS:
             found = handed_over(xray, name, meaning, stream, axes)
@@ -219,6 +230,8 @@ def handed_over(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stre
             found = Delivery(name, meaning, axes, allowed, stream, xray.streams.main, seen)
             if meaning is not None:
                 return found
+            if not found.reaches_scores and found.is_idle:
+                return weak or found
             if found.reaches_scores:
                 if any(anatomy.blocked is not None for anatomy in seen.sites):
                     return found

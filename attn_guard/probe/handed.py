@@ -36,9 +36,14 @@ class Handed:
         return {name: meaning for name, meaning in known if meaning is not None or is_looked_at(self.xray, name)}
 
     @cached_property
-    def over(self) -> tuple[Delivery, ...]:
-        """The mask arguments, each handed over in a form that the module takes."""
+    def tried(self) -> tuple[Delivery, ...]:
+        """The mask arguments, each handed over in a form that the module takes; of some of them nothing comes."""
         return tuple(deliveries(self.xray))
+
+    @cached_property
+    def over(self) -> tuple[Delivery, ...]:
+        """The mask arguments that are promised a meaning or have a part in scores, as they were handed over."""
+        return tuple(delivery for delivery in self.tried if delivery.acts)
 
     @property
     def assumptions(self) -> Iterator[str]:
@@ -55,7 +60,7 @@ class Handed:
     @property
     def refused(self) -> Iterator[XRay]:
         """Calls that failed with a mask argument which the module takes in no form."""
-        return refused(self.xray, {delivery.name for delivery in self.over})
+        return refused(self.xray, {delivery.name for delivery in self.tried})
 
     @property
     def promised(self) -> Iterator[Delivery]:
