@@ -6,6 +6,9 @@ Looks for hand-written attention (product, scale, mask, softmax, product) that `
 in one call. It gives the call to write, the largest difference between the two on the recorded numbers, and how many
 times as fast the fused one is on this device, forward and backward, at 128 positions.
 
+In source, it gives the call alone, and only for steps that it can follow one by one: a product of two names, a scale of
+1/√head_dim on the scores, one `masked_fill` at most, the softmax over the keys, and dropout by a layer of the module.
+
 It is advice on code that is right, so it is a remark and runs on request only: `--select ATN801`, or
 `check(module, select=["ATN801"])`.
 
@@ -37,6 +40,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -47,6 +51,11 @@ GOTCHA = Gotcha(
     severity=Severity.INFO,
     on_request=True,
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    for fault in function.fused_calls:
+        yield GOTCHA.at(fault.location, help=f"call {fault.help}", related=fault.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
 from attn_guard.lint import grouping, names, wiring, written_softmax
 from attn_guard.lint.decorators import decorator_arguments
+from attn_guard.lint.fused_call import fused_call
 from attn_guard.lint.idle_dropout import idle_dropouts
 from attn_guard.lint.optional_masks import lost_without_caller
 from attn_guard.lint.paths import first_mask, masked_beside
@@ -344,6 +345,17 @@ class Function:
         """Exponentials of scores that are summed and meet the value, with nothing taken off the scores."""
         for raised, total in written_softmax.unsafe(self.record):
             yield Fault(self.locate(raised), related=(self.locate(total), "summed here"))
+
+    @property
+    def fused_calls(self) -> Iterator[Fault]:
+        """Attention written step by step in its own body, with the fused call that computes it."""
+        if any(isinstance(value, Sequence) for value in self.record.returned):
+            return
+        for draft in self.reached:
+            site = make_site(draft, (), self.locate)
+            call = fused_call(draft, site, self.instance) if draft.region is self.region else None
+            if call and site.scores and site.context:
+                yield Fault(site.scores.location, help=call, related=(site.context.location, "up to here"))
 
     @property
     def unused_softmaxes(self) -> Iterator[Fault]:

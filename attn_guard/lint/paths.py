@@ -42,6 +42,11 @@ def first_mask(site: SiteDraft) -> Draft | None:
     return next(masks, None)
 
 
+def is_named_like_a_switch(text: str) -> bool:
+    """Whether a text speaks of another implementation, or of weights that are handed out."""
+    return _SWITCH.search(text) is not None
+
+
 def is_switch(node: cst.CSTNode) -> bool:
     """Whether a statement chooses an implementation, and not by what masks there are."""
     if not isinstance(node, cst.If | cst.IfExp):

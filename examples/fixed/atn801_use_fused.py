@@ -11,13 +11,13 @@ class CausalSelfAttention(nn.Module):
         super().__init__()
         if d_model % heads:
             raise ValueError(f"d_model={d_model} does not divide by heads={heads}")
-        self.heads = heads
+        self.heads, self.head_dim = heads, d_model // heads
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, time, d_model = x.shape
-        query, key, value = self.qkv(x).view(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = self.qkv(x).view(batch, time, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4)
         context = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.out(context.transpose(1, 2).reshape(batch, time, d_model))
 
