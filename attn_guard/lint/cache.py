@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Any
 
+import attn_guard.gotchas as package
 from attn_guard.findings import Report
+from attn_guard.gotchas.registry import Entry
 from attn_guard.lint import record_format
 from attn_guard.lint.plan import Plan
 
@@ -105,9 +107,18 @@ def _key(content: bytes, is_named: bool, path: str) -> str:
 
 def _tool_and(plan: Plan) -> str:
     """One name for everything besides a file's content that its findings depend on."""
-    codes = [entry.gotcha.code for entry in plan.entries]
+    codes = [(entry.gotcha.code, _version(entry)) for entry in plan.entries]
     text = json.dumps([tool(), codes, sorted(plan.own), sorted(plan.certain)])
     return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _version(entry: Entry) -> str:
+    """What tells one version of another package's gotcha from the next: when its file and its twins were written."""
+    check = entry.lint or entry.check
+    file = check.__code__.co_filename if isinstance(check, FunctionType) else ""
+    if Path(file).parent == Path(package.__file__).parent:
+        return ""
+    return str([Path(path).stat().st_mtime_ns for path in (file, entry.broken) if Path(path).is_file()])
 
 
 @cache
