@@ -294,7 +294,7 @@ class TestMaskWithoutEffect:
 class TestWeakMaskFill:
     @pytest.mark.parametrize("fill", [0.0, 1e-9, -1e-9, -1e-12, 1.0, 1e9, float("inf"), -10.0, -19.9])
     def test_a_fill_among_ordinary_scores_is_an_error(self, fill: float) -> None:
-        finding = only("ATN203", site(SCORES, filled(fill), SOFTMAX))
+        finding = only("ATN203", site(SCORES, filled(fill), SOFTMAX, CONTEXT))
         assert finding.severity is Severity.ERROR
         assert finding.location == Location("model.py", 2)
         assert (finding.expected, finding.found) == ("-inf", f"{fill:g}")
@@ -303,21 +303,24 @@ class TestWeakMaskFill:
 
     @pytest.mark.parametrize("fill", [-20.0, -30.0, -49.9])
     def test_a_fill_within_reach_is_a_warning(self, fill: float) -> None:
-        finding = only("ATN203", site(SCORES, filled(fill), SOFTMAX))
+        finding = only("ATN203", site(SCORES, filled(fill), SOFTMAX, CONTEXT))
         assert finding.severity is Severity.WARNING
         assert finding.consequences == ()
 
     @pytest.mark.parametrize("fill", [-51.0, -100.0, -1e4])
     def test_a_finite_fill_far_below_is_a_remark(self, fill: float) -> None:
-        assert only("ATN203", site(SCORES, filled(fill), SOFTMAX)).severity is Severity.INFO
+        assert only("ATN203", site(SCORES, filled(fill), SOFTMAX, CONTEXT)).severity is Severity.INFO
 
     @pytest.mark.parametrize("fill", [None, -10001.0, -1e5, -65504.0, -1e9, -3.4028e38, float("-inf"), float("nan")])
     def test_silent_for_strong_and_unknown_fills(self, fill: float | None) -> None:
-        assert findings("ATN203", site(SCORES, filled(fill), SOFTMAX)) == []
+        assert findings("ATN203", site(SCORES, filled(fill), SOFTMAX, CONTEXT)) == []
+
+    def test_silent_where_the_weights_meet_no_value(self) -> None:
+        assert findings("ATN203", site(SCORES, filled(0.0), SOFTMAX)) == []
 
     @pytest.mark.parametrize("second", [filled(-1e10), filled(None), BIAS])
     def test_silent_for_a_product_that_an_addition_completes(self, second: Step) -> None:
-        assert findings("ATN203", site(SCORES, filled(0.0), second, SOFTMAX)) == []
+        assert findings("ATN203", site(SCORES, filled(0.0), second, SOFTMAX, CONTEXT)) == []
 
     @pytest.mark.parametrize(
         "others",
@@ -328,20 +331,24 @@ class TestWeakMaskFill:
         ],
     )
     def test_a_product_that_nothing_completes(self, others: tuple[Step, ...]) -> None:
-        (finding,) = findings("ATN203", site(SCORES, *others, SOFTMAX))
+        (finding,) = findings("ATN203", site(SCORES, *others, SOFTMAX, CONTEXT))
         assert finding.found == "0"
 
     def test_a_weak_fill_beside_a_strong_one_is_judged_by_itself(self) -> None:
-        assert only("ATN203", site(SCORES, filled(1e-9), filled(-1e9), SOFTMAX)).location.line == 2
+        assert only("ATN203", site(SCORES, filled(1e-9), filled(-1e9), SOFTMAX, CONTEXT)).location.line == 2
 
     @pytest.mark.parametrize(
         "silent",
         [
             pytest.param(site(SCORES, MASK, SOFTMAX, replace(LATE_MASK, fill=0.0)), id="weights set to 0"),
-            pytest.param(site(step(StepKind.MASK, Stage.KEY, fill=0.0), SCORES, SOFTMAX), id="padded keys set to 0"),
+            pytest.param(
+                site(step(StepKind.MASK, Stage.KEY, fill=0.0), SCORES, SOFTMAX, CONTEXT), id="padded keys set to 0"
+            ),
             pytest.param(site(SCORES, SOFTMAX, step(StepKind.MASK, Stage.CONTEXT, fill=0.0)), id="outputs set to 0"),
-            pytest.param(site(SCORES, dropped(filled(0.0)), SOFTMAX), id="thrown away, which is another gotcha"),
-            pytest.param(site(SCORES, BIAS, SOFTMAX), id="a relative bias"),
+            pytest.param(
+                site(SCORES, dropped(filled(0.0)), SOFTMAX, CONTEXT), id="thrown away, which is another gotcha"
+            ),
+            pytest.param(site(SCORES, BIAS, SOFTMAX, CONTEXT), id="a relative bias"),
         ],
     )
     def test_silent(self, silent: Site) -> None:

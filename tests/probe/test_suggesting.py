@@ -219,6 +219,7 @@ class TestPictures:
         module = seeded(Rearranged, nn.Linear(3 * 4 * 4, D), 9)
         assert one_site(module).sizes[Size.KEYS] == 10
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("family", ["vit", "clip_vision_model", "wav2vec2", "whisper"])
     def test_models_of_transformers(self, family: str) -> None:
         pytest.importorskip("transformers")

@@ -138,6 +138,7 @@ def test_warnings_inside_a_probe_are_no_errors(
     result.stdout.no_fnmatch_line("note: *")
 
 
+@pytest.mark.slow
 def test_compiled_modules_are_left_to_the_compiler(pytester: pytest.Pytester, project: Project) -> None:
     test = """\
 import torch
