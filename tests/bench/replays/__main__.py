@@ -3,6 +3,8 @@
 Run: ``python tests/bench/replays FOLDER [IDS]`` from the root of the repository. FOLDER holds one folder for each
 fault, with its files as they stand at the pinned commit; ``--list`` prints what to fetch. Nothing public is part of
 this bench: its targets only say how a module is built and called, and what its author would declare.
+
+With ``--lint`` the faulty file is read and not run. Then the faults count of which one code has a lint half.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import torch
 
-from attn_guard import Finding, check
+from attn_guard import Finding, check, lint
 from attn_guard.findings import Detector
 from attn_guard.gotchas import registry
 from tests.bench.replays.faults import FAULTS, Fault
-from tests.bench.replays.kit import Files
+from tests.bench.replays.kit import Files, cells
 
 SECONDS = 120
 
@@ -74,7 +76,7 @@ def main() -> int:
     torch.set_num_threads(1)
     replays = []
     for fault in chosen:
-        replays.append(replay(fault, options.folder))
+        replays.append(read(fault, options.folder) if options.lint else replay(fault, options.folder))
         print_row(replays[-1], options.messages)
     print_totals(replays)
     return 0
@@ -85,6 +87,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("ids", nargs="*")
     parser.add_argument("--list", action="store_true", help="print repository, commit and files of each fault")
+    parser.add_argument("--lint", action="store_true", help="read the faulty files in place of running them")
     parser.add_argument("--messages", action="store_true", help="print the message of every finding")
     return parser.parse_intermixed_args()
 
@@ -102,22 +105,34 @@ def replay(fault: Fault, folder: Path) -> Replay:
             return Replay(fault, error=f"over {SECONDS} s")
 
 
+def read(fault: Fault, folder: Path) -> Replay:
+    """Lints the faulty file; a notebook as one file, in whose lines its faults are counted."""
+    known = registry.entries()
+    if not any(Detector.LINT in known[code].detectors for code in fault.codes):
+        return Replay(fault, error=fault.declined or "not to be read from source")
+    file = folder / fault.id / fault.files[0]
+    if not file.exists():
+        return Replay(fault, error=f"no {fault.files[0]} in {folder / fault.id}")
+    report = lint([cells(file) if file.suffix == ".ipynb" else file], preview=in_preview(fault, Detector.LINT))
+    return Replay(fault, tuple(report))
+
+
 def run(fault: Fault, folder: Path) -> Replay:
     warnings.simplefilter("ignore")
     try:
         target = importlib.import_module(f"tests.bench.replays.targets.{fault.id.lower()}")
         module = target.build(Files(folder / fault.id))
         args, kwargs = target.inputs()
-        findings = check(module, args, kwargs, preview=in_preview(fault), **target.PROMISES)
+        findings = check(module, args, kwargs, preview=in_preview(fault, Detector.PROBE), **target.PROMISES)
     except Exception as error:
         return Replay(fault, error=f"{type(error).__name__}: {error}")
     return Replay(fault, tuple(findings))
 
 
-def in_preview(fault: Fault) -> bool:
+def in_preview(fault: Fault, reader: Detector) -> bool:
     """Whether every code of the fault has to be asked for."""
     known = [entry.gotcha for code, entry in registry.entries().items() if code in fault.codes]
-    return bool(known) and all(Detector.PROBE in gotcha.preview for gotcha in known)
+    return bool(known) and all(reader in gotcha.preview for gotcha in known)
 
 
 def place(finding: Finding) -> str:

@@ -72,7 +72,7 @@ class Files:
         given = given or {}
         source = self.root / path
         if source.suffix == ".ipynb":
-            source = _cells(source)
+            source = cells(source)
         name = f"replayed_{len(sys.modules)}_{source.stem.replace('-', '_')}"
         module = ModuleType(name)
         module.__file__ = str(source)
@@ -133,7 +133,7 @@ def _run(node: ast.stmt, space: dict[str, Any], source: Path) -> None:
     exec(compile(ast.Module([node], []), str(source), "exec", flags=flags), space)
 
 
-def _cells(notebook: Path) -> Path:
+def cells(notebook: Path) -> Path:
     """The code cells of a notebook as one file beside it; magic and shell lines become comments."""
     cells = [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     text = []
