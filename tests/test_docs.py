@@ -32,4 +32,4 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_the_readme_names_the_ci_test_command_once() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(re.findall(r"^python3 -m venv .*pytest$", readme, re.MULTILINE)) == 1
+    assert len(re.findall(r"^python3 -m venv .*pytest -n auto$", readme, re.MULTILINE)) == 1

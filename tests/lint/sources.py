@@ -27,6 +27,9 @@ class Attention(nn.Module):
         self.register_buffer("keep", torch.tril(torch.ones(64, 64)))
         self.scale = self.head_dim ** -0.5
 
+    def dropped(self, x):
+        return self.drop(x)
+
     def split(self, x):
         b, t, _ = x.shape
         return x.view(b, t, self.heads, self.head_dim).transpose(1, 2)
