@@ -150,9 +150,10 @@ def built(cls: Any, otherwise: Mapping[str, Any]) -> nn.Module:
         torch.manual_seed(0)
         module: nn.Module = cls(**arguments)
         module.eval()  # in some classes it returns nothing
-        for parameter in list[Tensor](module.parameters()):  # some begin at zero, which hides all that lies behind
-            if not parameter.any():
-                nn.init.normal_(parameter, std=0.2)
+        weights: list[Tensor] = list(module.parameters())
+        for weight in weights:  # some begin at zero, which hides all that lies behind
+            if not weight.any():
+                nn.init.normal_(weight, std=0.2)
     return module
 
 
