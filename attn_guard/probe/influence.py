@@ -301,10 +301,22 @@ class Influence:
     @property
     def _folds_heads(self) -> bool:
         """Multi-query attention may lay all heads of one position out as rows of one slice, for queries only: each
-        slice then holds the queries of a whole sample, as it holds its keys."""
+        slice then holds the queries of a whole sample, as it holds its keys, or those of a single position."""
         slices = [{tuple(row) for row in rows.tolist()} for rows in (self.queries, self.keys)]
-        cut = _has_repeats(self.queries) and len(slices[0]) > len(slices[1])
+        mixes = bool((self.queries != self.queries[:, :1]).any()) or not self._shares_keys
+        cut = _has_repeats(self.queries) and len(slices[0]) > len(slices[1]) and mixes
         return not _has_repeats(self.keys) and not cut
+
+    @property
+    def _shares_keys(self) -> bool:
+        """Whether slices with keys of the same positions hold the same numbers, so that there is one head of keys."""
+        key = stacked(self.trace.flow.tape.values[self.trace.key])
+        first: dict[tuple[int, ...], Tensor] = {}
+        return all(
+            torch.equal(first.setdefault(tuple(held), numbers), numbers)
+            for held, numbers in zip(self.keys.tolist(), key, strict=True)
+            if min(held) >= 0
+        )
 
     @cached_property
     def scrambled_merge(self) -> str:

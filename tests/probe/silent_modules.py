@@ -620,6 +620,20 @@ class ReducedKeys(nn.Module):
         return self.out((weights @ v).transpose(1, 2).flatten(2))
 
 
+class HeadsBesideTime(nn.Module):
+    """One head of keys and values, met by all heads of one position at a time: scores (batch, time, H, keys)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.kv, self.out = nn.Linear(D, D), nn.Linear(D, 2 * HEAD_DIM), nn.Linear(D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q = self.q(x).unflatten(-1, (H, HEAD_DIM))
+        k, v = self.kv(x).unsqueeze(1).chunk(2, dim=-1)
+        weights = (q @ k.mT * HEAD_DIM**-0.5).softmax(-1)
+        return self.out((weights @ v).flatten(2))
+
+
 class Linformer(nn.Module):
     """Keys and values are projected along time to a fixed number of rows; takes (batch, 7, D)."""
 
@@ -702,6 +716,7 @@ OPEN: list[Callable[[], nn.Module]] = [
     Perceiver,
     PerceiverConcat,
     ClassToken,
+    HeadsBesideTime,
     ReducedKeys,
     Grouped,
     GroupedFolded,
