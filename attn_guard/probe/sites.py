@@ -174,14 +174,17 @@ def traces(flow: Flow) -> list[Trace]:
 
 def without_value(flow: Flow) -> list[Op]:
     """The softmaxes over products of content with content whose weights meet no value, and that nothing returned
-    depends on."""
+    depends on; not those beside another one of the same scores, which is the one that counts."""
     known = softmaxes(flow)
     outputs = {softmax.op.output for softmax in known}
+    products = {softmax.op.output: products_behind(flow, softmax.op.inputs[0], outputs) for softmax in known}
+    used = [product for weights in products if weights in flow.tape.alive for product in products[weights]]
     return [
         softmax.op
         for softmax in known
         if softmax.op.output not in flow.tape.alive
-        and products_behind(flow, softmax.op.inputs[0], outputs)
+        and products[softmax.op.output]
+        and not any(product in used for product in products[softmax.op.output])
         and _context(flow, softmax, known) is None
     ]
 

@@ -178,6 +178,18 @@ def test_weights_that_meet_no_value() -> None:
     assert found.message == "the weights meet no value, and nothing that is returned depends on them"
 
 
+def test_a_second_map_of_the_same_scores_that_nobody_asked_for_is_fine() -> None:
+    class Hard(Core):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.heads(x)
+            scores = self.scores(q, k)
+            _soft = scores.softmax(-1)  # a map for those who want it, which this call does not return
+            weights = scores.softmax(-1)
+            return self.merge(weights @ v)
+
+    assert codes(seeded(Hard)) == []
+
+
 def test_only_the_residual_is_returned() -> None:
     class Residual(Core):
         def forward(self, x: Tensor) -> Tensor:
