@@ -107,7 +107,8 @@ class Nearest:
         return self.inside(Path(os.path.abspath(path)).parent)  # noqa: PTH100
 
     def inside(self, folder: Path) -> Config:
-        """The configuration of the files in a folder."""
+        """The configuration of the files in a folder; where there is none, everything is relative to the current
+        folder."""
         if folder not in self._known:
             file = folder / "pyproject.toml"
             table = _table(file)
@@ -116,7 +117,7 @@ class Nearest:
             elif folder.parent != folder:
                 self._known[folder] = self.inside(folder.parent)
             else:
-                self._known[folder] = self._adjust(Config(root=folder))
+                self._known[folder] = self._adjust(Config(root=Path.cwd()))
         return self._known[folder]
 
 

@@ -160,3 +160,22 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("attn_guard.config.Nearest", interrupted)
     assert main(["lint"]) == 130
+
+
+def test_what_was_found_is_remembered_in_the_current_folder_without_a_configuration(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "model.py").write_text(BROKEN)
+    assert main(["lint", "src"]) == 1
+    assert sorted(path.name for path in folder.iterdir()) == [".attn_guard_cache", "src"]
+
+
+def test_nothing_is_remembered_without_a_cache(folder: Path) -> None:
+    (folder / "model.py").write_text(BROKEN)
+    assert main(["lint", "--no-cache"]) == 1
+    assert [path.name for path in folder.iterdir()] == ["model.py"]
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "two"])
+def test_jobs_are_a_number_of_processes(jobs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lint", f"--jobs={jobs}"]) == 2
+    assert "expected a number of processes, from 1" in capsys.readouterr().err
