@@ -61,7 +61,10 @@ def _folder(folder: Path, rounds: int) -> None:
     files = sorted(folder.rglob("*.py"))
     print(f"{len(files)} files, {sum(file.stat().st_size for file in files) / 1e6:.1f} MB, best of {rounds} rounds")
     commands = [
-        Command("ruff check, no cache", ("ruff", "check", "--no-cache", "--exit-zero", "--quiet", folder)),
+        Command(
+            "ruff check, no cache",
+            (sys.executable, "-m", "ruff", "check", "--no-cache", "--exit-zero", "--quiet", folder),
+        ),
         Command("attn-guard lint, cold", (*GUARD, folder), "none"),
         Command("attn-guard lint, warm", (*GUARD, folder)),
         Command("attn-guard lint, one file changed", (*GUARD, folder), "changed"),
