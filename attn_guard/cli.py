@@ -353,7 +353,7 @@ def _nearest(options: argparse.Namespace) -> Nearest:
             preview=options.preview or config.preview,
         )
 
-    return Nearest(adjust)
+    return Nearest(adjust, Path.cwd())
 
 
 def _statistics(report: Report) -> str:

@@ -88,18 +88,15 @@ def load(start: Path) -> Config:
     Raises `UsageError` for an unknown key, a value of the wrong type, or a file that is not TOML.
     """
     start = start.resolve()
-    for folder in (start, *start.parents):
-        table = _table(folder / "pyproject.toml")
-        if table is not None:
-            return _config(table, folder / "pyproject.toml")
-    return Config(root=start)
+    return Nearest(lambda config: config, start).inside(start)
 
 
 class Nearest:
-    """The configuration of each file: the one that `load` finds from its folder, adjusted by what a run asks for."""
+    """The configuration of each file: of the nearest pyproject.toml upwards that has the table, adjusted by what a run
+    asks for. Where there is none, everything is relative to ``root``."""
 
-    def __init__(self, adjust: Callable[[Config], Config]) -> None:
-        self._adjust = adjust
+    def __init__(self, adjust: Callable[[Config], Config], root: Path) -> None:
+        self._adjust, self._root = adjust, root
         self._known: dict[Path, Config] = {}
 
     def of(self, path: Path) -> Config:
@@ -107,8 +104,7 @@ class Nearest:
         return self.inside(Path(os.path.abspath(path)).parent)  # noqa: PTH100
 
     def inside(self, folder: Path) -> Config:
-        """The configuration of the files in a folder; where there is none, everything is relative to the current
-        folder."""
+        """The configuration of the files in a folder."""
         if folder not in self._known:
             file = folder / "pyproject.toml"
             table = _table(file)
@@ -117,7 +113,7 @@ class Nearest:
             elif folder.parent != folder:
                 self._known[folder] = self.inside(folder.parent)
             else:
-                self._known[folder] = self._adjust(Config(root=Path.cwd()))
+                self._known[folder] = self._adjust(Config(root=self._root))
         return self._known[folder]
 
 

@@ -16,7 +16,7 @@ from attn_guard.lint.regions import Source, cut
 from attn_guard.suppressions import Suppressions
 
 
-def judge(path: str, text: str, plan: Plan) -> Report | None:
+def judge(path: str, text: str, comments: Suppressions, plan: Plan) -> Report | None:
     """What the gotchas say about a file, its comments heeded; None if one of its regions does not parse."""
     source = cut(path, text)
     reading = read(source)
@@ -25,7 +25,6 @@ def judge(path: str, text: str, plan: Plan) -> Report | None:
     found = [finding for entry in plan.entries for finding in _findings(entry, reading)]
     unique = {(f.code, f.location.line, f.location.column): f for f in reversed(found)}
     ordered = sorted(unique.values(), key=lambda finding: finding.sort_key)
-    comments = Suppressions.of(text)
     allowed = list(_allowed(source)) if ordered and "allow(" in text else []
     silenced = [f for f in ordered if comments.silences(f.code, f.location.line) or any(a.holds(f) for a in allowed)]
     return Report(

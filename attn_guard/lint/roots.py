@@ -55,8 +55,9 @@ def _meets_product(source: Source, region: Region) -> bool:
 def _callers(source: Source, called: set[str]) -> Iterator[Region]:
     functions = called & source.functions.keys()
     for region in source.regions:
-        counts = (calls(region.text, name) - (region.name == name) for name in called if name in region.text)
-        if any(count > 0 for count in counts) or (region.name not in called and _hands_on(region.text, functions)):
+        if any(_calls(region, name) for name in called) or (
+            region.name not in called and _hands_on(region.text, functions)
+        ):
             yield region
 
 
@@ -77,9 +78,13 @@ def _users(source: Source, built: set[str]) -> Iterator[Region]:
 
 def is_called(source: Source, region: Region) -> bool:
     """Whether another function of the file calls something of its name; every module is called ``forward``."""
-    others = (other for other in source.regions if other is not region and region.name in other.text)
-    counts = (calls(other.text, region.name) - (other.name == region.name) for other in others)
-    return region.name != "forward" and any(count > 0 for count in counts)
+    others = (other for other in source.regions if other is not region)
+    return region.name != "forward" and any(_calls(other, region.name) for other in others)
+
+
+def _calls(region: Region, name: str) -> bool:
+    """Whether a function calls something of this name; where it has the name itself, its head is no call."""
+    return name in region.text and calls(region.text, name) > (region.name == name)
 
 
 def calls(text: str, name: str) -> int:

@@ -106,15 +106,15 @@ class Judge:
         return self._text(decode(content), path, is_named, matters=may_matter(content))
 
     def _text(self, text: str, path: str, is_named: bool, *, matters: bool) -> Report:
-        broken = syntax_error(text, path) if is_named else None
+        broken, comments = syntax_error(text, path) if is_named else None, Suppressions.of(text)
         if broken is None and not matters:
-            return self._commented(Report(files=1), path, text)
+            return self._commented(Report(files=1), path, comments)
         if broken is None:
             from attn_guard.lint.judge import judge  # late: it brings the parser
 
-            report = judge(path, text, self.plan)
+            report = judge(path, text, comments, self.plan)
             if report is not None:
-                return self._commented(report, path, text)
+                return self._commented(report, path, comments)
             broken = syntax_error(text, path)
         return self._unread(broken) if broken else Report(files=1)
 
@@ -144,9 +144,8 @@ class Judge:
     def _unread(self, broken: Finding) -> Report:
         return Report(findings=(broken,) if SYNTAX_ERROR in self.plan.own else (), files=1)
 
-    def _commented(self, report: Report, path: str, text: str) -> Report:
+    def _commented(self, report: Report, path: str, comments: Suppressions) -> Report:
         """The report with what there is to say about the comments that silence findings."""
-        comments = Suppressions.of(text)
         said = [
             found
             for found in comment_findings(path, comments, report.suppressed, self.plan)
