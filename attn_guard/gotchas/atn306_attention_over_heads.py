@@ -51,7 +51,7 @@ GOTCHA = Gotcha(
 def lint(function: Function) -> Iterator[Finding]:
     """Scores of heads with heads, of queries and keys that still have time before the heads."""
     for fault in function.head_attention:
-        yield GOTCHA.at(fault.location)
+        yield GOTCHA.at(fault.location, help=fault.help)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

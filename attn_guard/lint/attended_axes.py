@@ -18,11 +18,11 @@ _BATCH_FIRST = {
 _STACKS = {"TransformerEncoder": "encoder_layer", "TransformerDecoder": "decoder_layer"}
 
 
-def over_heads(place: Place, query: Tensor, queries: Axes, keys: Axes) -> None:
-    """Notes scores of heads with heads, from a query of shape (batch, time, heads, head_dim)."""
+def over_heads(place: Place, query: Tensor, queries: Axes, keys: Axes, help: str = "") -> None:
+    """Notes scores of heads with heads: the axes of queries and keys are those of the heads."""
     is_split = any(step.kind is StepKind.SPLIT for step in query.steps)
     if is_split and len(query.axes or ()) == 4 and queries == keys and queries and layout.is_heads(queries[0]):
-        place.record.note(Trouble.OVER_HEADS, Event(place.draft(StepKind.SCORES)))
+        place.record.note(Trouble.OVER_HEADS, Event(place.draft(StepKind.SCORES), help=help))
 
 
 def along_first_axis(call: Call, layer: Layer, value: Tensor | None) -> Draft | None:

@@ -9,6 +9,8 @@ import libcst as cst
 
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import arithmetic, expressions, ops
+from attn_guard.lint.flash_attention import flash_attention, is_flash_attention
+from attn_guard.lint.flex_attention import create_block_mask, flex_attention
 from attn_guard.lint.layers import call_layer, make_layer
 from attn_guard.lint.place import Call
 from attn_guard.lint.record import Event, Trouble
@@ -33,6 +35,7 @@ from attn_guard.lint.values import (
 if TYPE_CHECKING:
     from attn_guard.lint.frame import Frame
 
+_FLEX = {"flex_attention": flex_attention, "create_block_mask": create_block_mask}
 _FAMILIES = ("torch", "numpy", "math", "einops", "opt_einsum")
 
 
@@ -44,24 +47,36 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
     if isinstance(function, Bound):
         return _method(frame, node, function, call)
     if isinstance(function, Dotted):
-        return _dotted(function, call)
-    if isinstance(function, Layer) and function.kind == "Sequential":
-        return _in_turn(frame, function, call)
-    if isinstance(function, Layer):
-        return call_layer(function, call)
+        return _dotted(frame, function, call)
+    if isinstance(function, Layer | Instance):
+        return _module(frame, function, call)
     if isinstance(function, Closure):
         return frame.walk.call(function, call, frame)
     if isinstance(function, ClassReference):
         return Instance(function.type, call)
-    if isinstance(function, Instance):
-        return _forward(frame, function, call)
+    if is_flash_attention(name := _name_of(node.func)):
+        return flash_attention(call, name)
     if isinstance(node.func, cst.Name):
         return _builtin(frame, node.func.value, call)
-    return _unknown_method(node, call)
+    return _unknown_method(name, call)
+
+
+def _name_of(func: cst.BaseExpression) -> str:
+    """The name, or the last of several, that a function is called by."""
+    last = func.attr if isinstance(func, cst.Attribute) else func
+    return last.value if isinstance(last, cst.Name) else ""
+
+
+def _module(frame: Frame, module: Value, call: Call) -> Value:
+    """``module(...)``, of torch or of a class in the file."""
+    if isinstance(module, Instance):
+        return _forward(frame, module, call)
+    if not isinstance(module, Layer):
+        return Tensor()
+    return _in_turn(frame, module, call) if module.kind == "Sequential" else call_layer(module, call)
 
 
 def _forward(frame: Frame, module: Instance, call: Call) -> Value:
-    """``module(...)`` of a class in the file."""
     forward = frame.walk.attribute(module, "forward")
     if not isinstance(forward, Closure):
         return opaque(call)
@@ -75,11 +90,7 @@ def _in_turn(frame: Frame, layer: Layer, call: Call) -> Value:
     """A call of ``nn.Sequential``."""
     value = call.arg(0, "input")
     for child in layer.children:
-        one = replace(call, args=(value,), kwargs={})
-        if isinstance(child, Instance):
-            value = _forward(frame, child, one)
-        else:
-            value = call_layer(child, one) if isinstance(child, Layer) else Tensor()
+        value = _module(frame, child, replace(call, args=(value,), kwargs={}))
     return value if layer.children else Tensor()
 
 
@@ -134,9 +145,8 @@ def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
     return result
 
 
-def _unknown_method(node: cst.Call, call: Call) -> Value:
+def _unknown_method(name: str, call: Call) -> Value:
     """A method of something that is not known: a cache gives keys and values back, a look-up may give its default."""
-    name = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
     given = [value for value in call.args if isinstance(value, Tensor)]
     if name == "update" and len(given) >= 2 and all(value.role is Role.ACTIVATION for value in given):
         return Sequence(tuple(value.shaped(None, None) for value in given[:2]))
@@ -148,8 +158,12 @@ def _looked_up(name: str, call: Call) -> Value:
     return default if name.startswith("get") and isinstance(default, Closure) else opaque(call)
 
 
-def _dotted(function: Dotted, call: Call) -> Value:
+def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
     module, _, name = function.path.rpartition(".")
+    if is_flash_attention(name):
+        return flash_attention(call, function.path)
+    if name in _FLEX and module.startswith("torch."):
+        return _FLEX[name](call, lambda inner, arguments: frame.walk.call(inner, arguments, frame))
     if module.split(".")[0] in _FAMILIES:
         if module == "torch.nn" and name == "Parameter":
             return Tensor(Role.PARAMETER)

@@ -18,17 +18,13 @@ _CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 
 
 def call_layer(layer: Layer, call: Call) -> Value:
-    """The value of ``layer(*args)``; ``call.args`` does not hold the layer itself."""
+    """The value of ``layer(*args)`` of one layer; ``call.args`` does not hold the layer itself."""
     kind = layer.kind
     value = call.arg(0, "input", "x", "hidden_states")
     if kind == "MultiheadAttention":
         return multihead_attention(call, layer)
     if kind in _TRANSFORMERS:
         return transformer_layer(call, layer)
-    if kind == "Sequential":
-        for child in layer.children:
-            value = call_layer(child, replace(call, args=(value,), kwargs={})) if isinstance(child, Layer) else Tensor()
-        return value if layer.children else Tensor()
     if kind.endswith("Linear") or kind in ("Conv1D", "Dense"):
         return arithmetic.project(call.place, as_tensor(value), _width(layer))
     if "Norm" in kind:

@@ -25,6 +25,9 @@ def _compiled(words: dict[str, tuple[str, ...]]) -> tuple[tuple[str, tuple[re.Pa
 
 _FUSED = {
     "scaled_dot_product_attention": ("scaled_dot_product_attention",),
+    "flash_attn": (r"flash_attn_\w*func\(",),
+    "flex_attention": (r"flex_attention\(",),
+    "create_block_mask": (r"create_block_mask\(",),
     "sdp_kernel": (r"sdp_kernel\b(?<=\bsdp_kernel)",),
     "MultiheadAttention": _BUILT_IN[:1],
     "Transformer": _BUILT_IN[1:],

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from attn_guard.anatomy import Size, Stage, StepKind
+from attn_guard.anatomy import StepKind
 from attn_guard.lint import arithmetic, mask_sources, mask_use, modes
 from attn_guard.lint.attended_axes import along_first_axis, over_heads
+from attn_guard.lint.fused_scores import attended, masked, scaled_scores
 from attn_guard.lint.place import Call, is_absent
 from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import (
-    Atom,
     AttentionMap,
     Flag,
     Kind,
@@ -19,14 +19,10 @@ from attn_guard.lint.values import (
     Mask,
     Meaning,
     Nothing,
-    Role,
-    Scalar,
     Sequence,
     Tensor,
     Value,
 )
-
-_IMPLICIT_SCALE = Scalar(powers=((Atom("head_dim of the built-in", Size.HEAD_DIM), -0.5),))
 
 
 def scaled_dot_product_attention(call: Call) -> Value:
@@ -42,13 +38,7 @@ def scaled_dot_product_attention(call: Call) -> Value:
     if query is None or key is None:
         return Tensor()
     over_heads(call.place, query, (query.axes or ())[-2:-1], (key.axes or ())[-2:-1])
-    scores = arithmetic.score(call.place, replace(query, role=Role.ACTIVATION), replace(key, role=Role.ACTIVATION))
-    if call.spread:
-        scores = replace(scores, opaque=True, traced=False)
-    factor = _IMPLICIT_SCALE if is_absent(scale) else scale
-    step = call.place.draft(StepKind.SCALE, stage=Stage.SCORES, factor=factor if isinstance(factor, Scalar) else None)
-    scores = scores.after(step, traced=scores.traced and isinstance(factor, Scalar))
-    scores = _masked(call, scores, mask, is_causal)
+    scores = masked(call, scaled_scores(call, query, key, scale), mask, is_causal)
     if isinstance(mask, Mask) and mask.meaning is not Meaning.ADDED and mask.kind is not Kind.FLOAT:
         mask_use.keeps(call.place, mask, scores)
     elif isinstance(mask, Mask):
@@ -63,7 +53,7 @@ def scaled_dot_product_attention(call: Call) -> Value:
                 "invert the mask: attn_mask=~mask",
             )
         )
-    return _finish(call, scores, value, query)
+    return attended(call, scores, value, query)
 
 
 def multihead_attention(call: Call, layer: Layer) -> Value:
@@ -79,8 +69,8 @@ def multihead_attention(call: Call, layer: Layer) -> Value:
     scores = arithmetic.score(call.place, *sources)
     scores = replace(scores, opaque=scores.opaque or call.spread, traced=False)
     for mask in given.values():
-        scores = _masked(call, scores, mask, None)
-    _finish(call, scores, _projected(call, value) if value else None, query)
+        scores = masked(call, scores, mask)
+    attended(call, scores, _projected(call, value) if value else None, query)
     call.place.record.attended.append(call.place.draft(StepKind.CONTEXT))
     ran = along_first_axis(call, layer, query)
     return Sequence((Tensor(axes=query.axes, last=query.last, ran=ran), _map(call) if layer.plain else Tensor()))
@@ -147,21 +137,3 @@ def _read_masks(call: Call, layer: str, given: Mapping[str, Value | None]) -> No
                     f"invert the mask: {name}=~mask",
                 )
             )
-
-
-def _masked(call: Call, scores: Tensor, mask: Value | None, is_causal: Value | None) -> Tensor:
-    if not is_absent(mask):
-        fill = mask.fill if isinstance(mask, Mask) else None
-        name = mask.name if isinstance(mask, Mask) else ""
-        scores = scores.after(call.place.draft(StepKind.MASK, stage=Stage.SCORES, fill=fill, text=name))
-    if not is_absent(is_causal) and is_causal != Flag(False):
-        scores = scores.after(call.place.draft(StepKind.MASK, stage=Stage.SCORES, text="is_causal"))
-    return scores
-
-
-def _finish(call: Call, scores: Tensor, value: Tensor | None, query: Tensor) -> Tensor:
-    weights = replace(scores.after(call.place.draft(StepKind.SOFTMAX, stage=Stage.SCORES)), role=Role.WEIGHTS)
-    context = arithmetic.attend(call.place, weights, value)
-    same_rank = query.axes is not None and value is not None and value.axes is not None
-    axes = (*query.axes[:-1], value.axes[-1]) if same_rank and query.axes and value and value.axes else None
-    return replace(context, axes=axes, last=axes[-1] if axes else None, order=None)

@@ -259,6 +259,7 @@ LOOP = "for block in self.blocks:\n            x = block(x)\n        return x"
         ("nn.ModuleList([Block(d, h) for _ in range(n)])", LOOP),
         ("nn.Sequential(*[Block(d, h) for _ in range(n)])", "return self.blocks(x)"),
         ("nn.Sequential(nn.LayerNorm(d), Block(d, h))", "return self.blocks(x)"),
+        ("nn.Sequential(nn.LayerNorm(d), nn.Sequential(Block(d, h), nn.Dropout(0.1)))", "return self.blocks(x)"),
     ],
 )
 def test_layer_inside_blocks_is_found_from_the_model_that_calls_them(blocks: str, call: str) -> None:
