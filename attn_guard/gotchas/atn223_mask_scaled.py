@@ -13,7 +13,8 @@ fused kernels add the mask after the scale, so that the same mask gives another 
 
 A fill of -inf or `finfo.min` is as low after the scale as before it, and nothing is said, nor of a bias that is
 learned and finds its own size. This one is in preview: fills that are still low enough for the scores a model has today
-are a matter of taste, and some models have been trained with slopes that are scaled.
+are a matter of taste, and some models have been trained with slopes that are scaled. In source, the width of a head is
+seldom known: the linter takes it to be 16, and how often a fill that it speaks of is too weak has not been counted.
 
 Example
 -------

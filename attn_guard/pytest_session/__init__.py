@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from attn_guard.config import load
+from attn_guard.config import Nearest
 from attn_guard.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,21 +20,22 @@ def start(config: pytest.Config) -> None:
     """Registers the plugins that do the work. Raises `pytest.UsageError` for a bad configuration."""
     from attn_guard.pytest_session import modules, sources, summary
 
+    nearest = Nearest(_checked, config.rootpath)
     try:
-        settings = _settings(config)
+        settings = nearest.inside(config.rootpath.resolve())
     except UsageError as error:
         raise pytest.UsageError(f"attn-guard: {error}") from None
-    config.pluginmanager.register(sources.Sources(settings), "attn-guard-sources")
+    config.pluginmanager.register(sources.Sources(settings, nearest), "attn-guard-sources")
     config.pluginmanager.register(modules.Modules(settings), "attn-guard-modules")
     if not hasattr(config, "workerinput"):  # xdist's workers leave it to the main process
         config.pluginmanager.register(summary.Summary(config), "attn-guard-summary")
         summary.accept_reported_ids(config)
 
 
-def _settings(config: pytest.Config) -> Config:
+def _checked(settings: Config) -> Config:
+    """The same configuration. Raises `UsageError` for codes that do not exist."""
     from attn_guard.findings import Detector
     from attn_guard.gotchas.registry import select
 
-    settings = load(config.rootpath)
     select(settings.select, settings.ignore, preview=settings.preview, detector=Detector.LINT)
     return settings

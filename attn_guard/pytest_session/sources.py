@@ -15,7 +15,7 @@ from attn_guard.pytest_session.failure import FindingsRepr
 from attn_guard.pytest_session.payload import attach, payload
 
 if TYPE_CHECKING:
-    from attn_guard.config import Config
+    from attn_guard.config import Config, Nearest
     from attn_guard.findings import Report
 
 NAME = "attn-guard"
@@ -67,13 +67,18 @@ class LintFile(pytest.File):
 
 
 class Sources:
-    """Collects the files that pytest walks through, and the sources that stand beside the tests."""
+    """Collects the files that pytest walks through, and the sources that stand beside the tests. For each of them, the
+    configuration that is nearest to it counts."""
 
-    def __init__(self, settings: Config) -> None:
-        self.settings = settings
+    def __init__(self, settings: Config, nearest: Nearest) -> None:
+        self.settings = settings  # where the run starts: they say what stands beside the tests
+        self.nearest = nearest
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> LintFile | None:
-        return self._file(file_path, parent) if file_path.suffix == ".py" else None
+        try:
+            return self._file(file_path, parent) if file_path.suffix == ".py" else None
+        except UsageError as error:
+            raise pytest.Collector.CollectError(f"attn-guard: {error}") from None
 
     @pytest.hookimpl(tryfirst=True)  # before -k, -m and --lf choose among the items
     def pytest_collection_modifyitems(
@@ -82,10 +87,13 @@ class Sources:
         if _names_tests(config):
             return
         known = {item.path.resolve() for item in items if isinstance(item, LintItem)}
-        for path in self._beside(config):
-            file = self._file(path, session) if path.resolve() not in known else None
-            if file is not None:
-                items.extend(file.collect())
+        try:
+            for path in self._beside(config):
+                file = self._file(path, session) if path.resolve() not in known else None
+                if file is not None:
+                    items.extend(file.collect())
+        except UsageError as error:
+            raise pytest.UsageError(f"attn-guard: {error}") from None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -97,18 +105,18 @@ class Sources:
         return report
 
     def _file(self, path: Path, parent: pytest.Collector) -> LintFile | None:
-        if self.settings.excludes(path) or not _matters(path):
+        if not _matters(path):
+            return None
+        settings = self.nearest.of(path)
+        if settings.excludes(path):
             return None
         file: LintFile = LintFile.from_parent(parent, path=path)
-        file.settings = self.settings
+        file.settings = settings
         return file
 
     def _beside(self, config: pytest.Config) -> Iterator[Path]:
         roots = [self.settings.root / path for path in self.settings.paths] or list(_packages(config.rootpath))
-        try:
-            yield from python_files(roots)
-        except UsageError as error:
-            raise pytest.UsageError(f"attn-guard: {error}") from None
+        return python_files(roots)
 
 
 def _names_tests(config: pytest.Config) -> bool:

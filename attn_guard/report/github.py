@@ -7,6 +7,7 @@ from pathlib import Path
 from attn_guard.findings import Finding, Report, Severity
 from attn_guard.fingerprint import relative
 from attn_guard.lines import in_file
+from attn_guard.report.text import mended_by
 
 COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
@@ -36,7 +37,8 @@ def _message(found: Finding) -> str:
     where = (
         f" (in {place.module})" if place.module else f" (cell {place.cell}, line {place.line})" if place.cell else ""
     )
-    return f"{found.message}{where}\nhelp: {found.help}"
+    mended = f"\nfix: {options} mends it" if (options := mended_by(found)) else ""
+    return f"{found.message}{where}\nhelp: {found.help}{mended}"
 
 
 def _data(text: str) -> str:

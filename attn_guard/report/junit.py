@@ -40,7 +40,9 @@ def _case(suite: ElementTree.Element, found: Finding) -> None:
     )
     if place.line:
         case.attrib |= {"file": _clean(path), "line": str(place.line)}
-    shown = _clean(text.finding(found, Style(color=False, ascii=False)))
+    options = text.mended_by(found)
+    mended = f"\n  fix: {options} mends it" if options else ""
+    shown = _clean(text.finding(found, Style(color=False, ascii=False)) + mended)
     if found.fails:
         failure = ElementTree.SubElement(case, "failure", message=_clean(found.message), type=found.code)
         failure.text = shown

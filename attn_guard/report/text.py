@@ -102,6 +102,11 @@ def fix_mark(found: Finding) -> str:
     return " [*]" if found.fix and found.fix.safe else ""
 
 
+def mended_by(found: Finding) -> str:
+    """The options that mend a finding; "" where it has no fix."""
+    return "" if found.fix is None else "--fix" if found.fix.safe else "--fix --unsafe-fixes"
+
+
 def fixable(report: Report) -> Iterator[str]:
     """What the options that mend can do, where there is something to mend."""
     fixes = [found.fix for found in report.findings if found.fix]

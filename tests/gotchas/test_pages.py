@@ -34,6 +34,16 @@ def test_sections_stand_in_order_and_have_text(entry: Entry) -> None:
     assert texts[2:] == ["{broken}", "{fixed}"]
 
 
+@pytest.mark.parametrize("entry", [entry for entry in entries().values() if entry.gotcha.preview])
+def test_what_is_in_preview_says_why(entry: Entry) -> None:
+    """The reason follows a colon. Where the linter is meant, the page speaks of it, of source, or of both readers."""
+    (why,) = re.findall(r"\bin preview:\s+(\w.+?)\n\n", entry.page, flags=re.DOTALL)
+    assert len(why) > 40
+    if Detector.LINT in entry.gotcha.preview:
+        (paragraph,) = (text for text in entry.page.split("\n\n") if "in preview:" in text)
+        assert re.search(r"linter|source|reader|attribute|counted", paragraph)
+
+
 @ENTRIES
 def test_summary_and_fix_are_calm_lines(entry: Entry) -> None:
     for line in (entry.gotcha.summary, entry.gotcha.fix):

@@ -106,6 +106,36 @@ def test_configured_ignores_hold_for_both_readers(pytester: pytest.Pytester, pro
     pytester.runpytest("--attn-guard").assert_outcomes(passed=2)
 
 
+def test_the_nearest_configuration_counts_for_a_file(pytester: pytest.Pytester, project: Project) -> None:
+    project("broken")
+    place_model(
+        pytester, "strict/attention.py", "lax/attention.py", "lax/vendor/attention.py", "lax/inner/attention.py"
+    )
+    pytester.makepyprojecttoml("[tool.attn-guard]\nselect = ['ATN2']\n")
+    tables = {"strict": "select = ['ATN101']", "lax": "exclude = ['vendor']\nseverity = { ATN1 = 'info' }"}
+    for folder, table in tables.items():
+        (pytester.path / folder / "pyproject.toml").write_text(f"[tool.attn-guard]\n{table}\n")
+    result = pytester.runpytest("--attn-guard", "-m", "attn_guard")
+    result.assert_outcomes(passed=3, failed=1, deselected=1)
+    result.stdout.fnmatch_lines(["FAILED strict/attention.py::attn-guard - ATN101 missing-scale*"])
+
+
+@pytest.mark.parametrize("walked", ["inner", "src"])
+def test_a_bad_configuration_beside_a_file_stops_the_run(
+    pytester: pytest.Pytester, project: Project, walked: str
+) -> None:
+    project("fixed")
+    pytester.makeini("[pytest]\ntestpaths = inner\npythonpath = .\n")
+    place_model(pytester, f"{walked}/attention.py", "inner/test_other.py")
+    (pytester.path / walked / "pyproject.toml").write_text("[tool.attn-guard]\nselect = ['ATN999']\n")
+    result = pytester.runpytest("--attn-guard")
+    assert result.ret in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERRUPTED)
+    said = str(result.stderr) + str(result.stdout)
+    assert "attn-guard: unknown code 'ATN999'" in said
+    assert "Traceback" not in said
+    assert "sources.py" not in said
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_guard.findings import Location, Report, Severity
+from attn_guard.findings import Fix, Location, Report, Severity
 from attn_guard.report import render
 from tests.report.reports import finding
 
@@ -24,6 +24,12 @@ def test_a_line_per_finding(tmp_path: Path) -> None:
         "::warning title=ATN201 mask-after-softmax,file=b.py,line=5,col=15,endLine=5,endColumn=45"
         "::mask applied after the softmax%0Ahelp: fill the scores with -inf",
     ]
+
+
+@pytest.mark.parametrize(("safe", "options"), [(True, "--fix"), (False, "--fix --unsafe-fixes")])
+def test_what_can_be_mended_says_how(safe: bool, options: str) -> None:
+    line = render(Report(findings=(finding(fix=Fix((), safe)),)), "github")
+    assert line.endswith(f"%0Ahelp: fill the scores with -inf%0Afix: {options} mends it")
 
 
 def test_remarks_are_notices() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from attn_guard.findings import Location, Report, Severity
+import pytest
+
+from attn_guard.findings import Fix, Location, Report, Severity
 from attn_guard.report import render
 from tests.report.reports import finding
 
@@ -28,6 +30,12 @@ def test_a_finding_is_a_failed_case() -> None:
     (failure,) = case
     assert failure.attrib == {"message": "mask applied after the softmax", "type": "ATN201"}
     assert "help: fill the scores with -inf" in (failure.text or "")
+
+
+@pytest.mark.parametrize(("safe", "options"), [(True, "--fix"), (False, "--fix --unsafe-fixes")])
+def test_what_can_be_mended_says_how(safe: bool, options: str) -> None:
+    shown = suite(Report(findings=(finding("gone.py", fix=Fix((), safe)),)))[0][0].text or ""
+    assert shown.endswith(f"help: fill the scores with -inf\n  fix: {options} mends it")
 
 
 def test_a_remark_is_a_case_that_passes() -> None:
