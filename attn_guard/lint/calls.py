@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import arithmetic, expressions, ops
+from attn_guard.lint import arithmetic, expressions, fillings, ops, sizes
 from attn_guard.lint.flash_attention import flash_attention, is_flash_attention
 from attn_guard.lint.flex_attention import create_block_mask, flex_attention
 from attn_guard.lint.layers import call_layer, make_layer
@@ -174,7 +174,7 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
         op = ops.FUNCTIONS.get(name)
         return op(call) if op else opaque(call)
     if name == "generate_square_subsequent_mask":
-        return ops.square_subsequent_mask(call)
+        return fillings.square_subsequent_mask(call)
     if function.path in ("copy.copy", "copy.deepcopy"):
         return call.arg(0, "x")
     if name[:1].isupper():
@@ -184,7 +184,7 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
 
 def _builtin(frame: Frame, name: str, call: Call) -> Value:
     if name in ("float", "int", "abs"):
-        return ops.to_float(call)
+        return sizes.to_float(call)
     if name == "map" and len(call.args) == 2 and isinstance(call.args[0], Closure):
         over = call.args[1]
         function = call.args[0]

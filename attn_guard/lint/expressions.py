@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from attn_guard.lint import arithmetic, calls, layout, masks, modes, names, ops, positions, reshaping
+from attn_guard.lint import arithmetic, calls, layout, masks, modes, names, ops, positions, reshaping, sizes
 from attn_guard.lint.indexing import parts_of
 from attn_guard.lint.layers import item_of
 from attn_guard.lint.place import Call, Place, integer
@@ -253,7 +253,7 @@ def item(owner: Value, index: Value) -> Value:
     """``owner[index]``."""
     at = integer(index)
     if isinstance(owner, Shape):
-        return ops.axis_size(owner.tensor, at)
+        return sizes.axis_size(owner.tensor, at)
     if isinstance(owner, Sequence):
         if owner.endless or at is None:
             return owner.items[0] if owner.items and owner.endless else UNKNOWN
@@ -279,7 +279,7 @@ def _slice(owner: Shape | Sequence, frame: Frame, cut: cst.BaseSlice) -> Value:
         axes = owner.tensor.axes if isinstance(owner.tensor, Tensor) else None
         upper = integer(evaluate(frame, cut.upper)) if isinstance(cut, cst.Slice) and cut.upper else None
         if axes is None and isinstance(cut, cst.Slice) and not (cut.lower or cut.step) and upper and upper > 0:
-            return Sequence(tuple(ops.axis_size(owner.tensor, index) for index in range(upper)))
+            return Sequence(tuple(sizes.axis_size(owner.tensor, index) for index in range(upper)))
         owner = Sequence(tuple(axis or UNKNOWN for axis in axes)) if axes else Sequence((UNKNOWN,), endless=True)
     if owner.endless or not isinstance(cut, cst.Slice) or cut.step:
         return owner

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from attn_guard.anatomy import Size
-from attn_guard.lint import arithmetic, expressions, modes, names, ops
+from attn_guard.lint import arithmetic, expressions, modes, names, ops, sizes
 from attn_guard.lint.place import Call, Place
 from attn_guard.lint.values import (
     UNKNOWN,
@@ -114,7 +114,7 @@ class Frame:
         only = target.slice[0].slice if len(target.slice) == 1 else None
         index = expressions.evaluate(self, only.value) if isinstance(only, cst.Index) else UNKNOWN
         owner = expressions.evaluate(self, target.value)
-        fill = ops.number_of(value)
+        fill = sizes.number_of(value)
         if isinstance(owner, Tensor) and owner.role in arithmetic.MASKABLE:
             mask = arithmetic.as_mask(index)
             self.rebind(target.value, ops.fill_where(Call(self.place(target), (owner,)), owner, mask, fill))
@@ -151,12 +151,12 @@ def _unpacked_shape(value: Shape, elements: Many[cst.BaseElement], starred: bool
     if starred:
         return [UNKNOWN] * count
     known = value.tensor.axes if isinstance(value.tensor, Tensor) else None
-    sizes = [ops.axis_size(value.tensor, index) for index in range(count)]
+    axes = [sizes.axis_size(value.tensor, index) for index in range(count)]
     if known is None and isinstance(value.tensor, Tensor) and value.tensor.last:
-        sizes[-1] = value.tensor.last
+        axes[-1] = value.tensor.last
     if known is None and count >= 3 and isinstance(elements[-1].value, cst.Name):
-        sizes[-1] = sizes[-1] if _has_size(sizes[-1]) else _feature_size(elements[-1].value.value, sizes[-1])
-    return sizes
+        axes[-1] = axes[-1] if _has_size(axes[-1]) else _feature_size(elements[-1].value.value, axes[-1])
+    return axes
 
 
 def _has_size(value: Value) -> bool:

@@ -11,16 +11,17 @@ from attn_guard.lint import (
     arithmetic,
     attended_axes,
     einsum,
+    fillings,
     grid,
     grouping,
     layout,
     mask_use,
     masks,
     modes,
-    names,
+    pieces,
     reshaping,
     rotary,
-    shapes,
+    sizes,
     softmax_count,
     written_softmax,
 )
@@ -30,10 +31,7 @@ from attn_guard.lint.record import Event, mask_stage
 from attn_guard.lint.sdpa import scaled_dot_product_attention
 from attn_guard.lint.values import (
     UNKNOWN,
-    Atom,
     Filled,
-    Flag,
-    Grown,
     Kind,
     Mask,
     Meaning,
@@ -42,10 +40,7 @@ from attn_guard.lint.values import (
     Role,
     Scalar,
     Sequence,
-    Shape,
     Tensor,
-    Text,
-    Triangle,
     Unknown,
     Value,
 )
@@ -116,90 +111,6 @@ def interleaved(call: Call) -> Value:
     return expanded(call)
 
 
-def chunk(call: Call) -> Value:
-    """``tensor_split``: parts that all went through the same."""
-    value = call.arg(0, "input")
-    if isinstance(value, Tensor):
-        value = value.shaped(None, None)
-    return Sequence((value,), endless=True)
-
-
-def split(call: Call) -> Value:
-    """``x.split(size, dim)`` and ``x.split([first, second], dim)``."""
-    value, sizes, at = call.arg(0, "input"), call.arg(1, "split_size_or_sections"), call.given(2, "dim")
-    if not isinstance(value, Tensor):
-        return Sequence((value,), endless=True)
-    axis = 0 if at is None else integer(at)
-    if isinstance(sizes, Sequence) and not sizes.endless:
-        return Sequence(tuple(_cut(value, axis, size) for size in sizes.items))
-    return Sequence((_cut(value, axis, sizes),), endless=True)
-
-
-def _cut(value: Tensor, axis: int | None, size: Value) -> Tensor:
-    """A piece along one axis."""
-    width = size if isinstance(size, Scalar) else None
-    if value.axes is None:
-        return replace(value.shaped(None, None), last=width if axis == -1 else None)
-    rank = len(value.axes)
-    if axis is None or not -rank <= axis < rank:
-        return value.shaped(None, None)
-    return value.shaped((*value.axes[: axis % rank], width, *value.axes[axis % rank + 1 :]), None)
-
-
-def chunk_equal(call: Call) -> Value:
-    value = call.arg(0, "input")
-    parts = call.integer(1, "chunks")
-    axis = call.integer(2, "dim", "axis")
-    if isinstance(value, Tensor):
-        rank = len(value.axes) if value.axes else 0
-        source = value.steps[-1] if value.steps else None
-        if parts == 3 and axis in (-1, 2) and source and source.kind is StepKind.PROJECTION:
-            call.place.record.thirds.append((call.place.draft(StepKind.SPLIT), source))
-        if parts and axis is not None and axis in (-1, rank - 1):
-            last = layout.divided(value.last, parts)
-            axes = (*value.axes[:-1], last) if value.axes else None
-            value = replace(value, axes=axes, last=last, order=None, grid=None)
-        else:
-            value = value.shaped(None, None)
-    return Sequence((value,) * parts) if parts else Sequence((value,), endless=True)
-
-
-def unbind(call: Call) -> Value:
-    value = call.arg(0, "input")
-    if isinstance(value, Tensor):
-        first = call.integer(1, "dim")
-        if first == -1 and value.steps and value.steps[-1].kind is StepKind.PROJECTION:
-            value = replace(
-                value, traced=False
-            )  # the features themselves are taken apart, so none are left to sum over
-        item = layout.indexed(value) if first in (None, 0) else replace(value, axes=None, order=None, grid=None)
-        return Sequence((item,), endless=True)
-    return Sequence((value,), endless=True)
-
-
-def joined(call: Call) -> Value:
-    """``cat``: what is known of the parts that are known."""
-    parts = call.arg(0, "tensors")
-    items = parts.items if isinstance(parts, Sequence) else ()
-    known = [item for item in items if isinstance(item, Tensor) and item.steps]
-    if known:
-        rest = replace(known[-1], axes=reshaping.joined_axes(call, known), order=None, before_last=None)
-        if len(known) == 1 and any(isinstance(item, Unknown) and names.is_cache(item.name) for item in items):
-            rest = replace(rest, grown=Grown(call.place.draft(StepKind.SPLIT), call.place.record.branches))
-        return replace(rest, opaque=rest.opaque or rest.role is Role.SCORES)
-    masks = [mask for item in items if (mask := as_mask(item))]
-    if masks:
-        return Mask(masks[0].meaning if all(m.meaning is masks[0].meaning for m in masks) else None, name=masks[0].name)
-    plain = [item for item in items if isinstance(item, Tensor) and item.role is Role.ACTIVATION]
-    return Tensor(axes=reshaping.joined_axes(call, plain)) if plain else UNKNOWN
-
-
-def stacked(call: Call) -> Value:
-    """``stack``, which gives one more axis."""
-    value = joined(call)
-    return replace(value, axes=None) if isinstance(value, Tensor) else value
-
-
 def normalize(call: Call) -> Value:
     return normalised(call, call.arg(0, "input"))
 
@@ -237,7 +148,7 @@ def softmax_axis(call: Call, scores: Tensor) -> int | None:
 
 def masked_fill(call: Call) -> Value:
     value, mask = call.arg(0, "input"), call.arg(1, "mask")
-    fill = number_of(call.arg(2, "value"))
+    fill = sizes.number_of(call.arg(2, "value"))
     return fill_where(call, value, as_mask(mask), fill)
 
 
@@ -293,66 +204,16 @@ def where(call: Call) -> Value:
             if isinstance(filling, Tensor) and filling.role in arithmetic.MASKABLE:
                 return replace(value, opaque=True, traced=False)
             inverted = mask.inverted() if mask and value is kept else mask
-            return fill_where(call, value, inverted, number_of(filling))
-    fills = [fill for fill in (number_of(kept), number_of(other)) if fill is not None]
+            return fill_where(call, value, inverted, sizes.number_of(filling))
+    fills = [fill for fill in (sizes.number_of(kept), sizes.number_of(other)) if fill is not None]
     if len(fills) == 2 and min(fills) <= masks.STRONG_FILL:
         mask = as_mask(condition)
-        return _additive(min(fills), mask.inverted() if mask and number_of(other) == min(fills) else mask)
+        return _additive(min(fills), mask.inverted() if mask and sizes.number_of(other) == min(fills) else mask)
     return UNKNOWN
 
 
 def where_method(call: Call) -> Value:
     return where(replace(call, args=(call.arg(1, "condition"), call.arg(0), call.arg(2, "other"))))
-
-
-def triangle(call: Call) -> Value:
-    """``triu`` and ``tril`` of ones, or of the number that blocks."""
-    upper = call.kwargs.get("upper") == Flag(True)
-    value, diagonal = call.arg(0, "input"), call.given(1, "diagonal", "k")
-    if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
-        return value.after(call.place.draft(StepKind.MASK, stage=mask_stage(value), fill=0.0, text="triangle"))
-    shift = 0 if diagonal is None else integer(diagonal)
-    return masks.triangle_of(value, call.place.draft(StepKind.MASK), upper=upper, diagonal=shift)
-
-
-def triu(call: Call) -> Value:
-    return triangle(replace(call, kwargs={**call.kwargs, "upper": Flag(True)}))
-
-
-def filled(number: float) -> Op:
-    """``torch.ones(t, t)`` and its kin."""
-    return lambda call: Filled(number, shapes.is_square(call, 0), _kind(call, Kind.FLOAT))
-
-
-def filled_alike(number: float) -> Op:
-    """``torch.ones_like(x)`` and ``x.new_ones(t, t)``."""
-    return lambda call: Filled(number, shapes.is_square(call, 1), _kind(call, None))
-
-
-def full(call: Call) -> Value:
-    """``torch.full((t, t), number)``, and ``torch.full_like(x, number)``."""
-    value = call.arg(1, "fill_value")
-    if isinstance(value, Scalar) and not value.is_number:
-        return value
-    number, kind = (1.0, Kind.BOOL) if value == Flag(True) else (number_of(value), Kind.FLOAT)
-    return UNKNOWN if number is None else Filled(number, shapes.is_square(call, 0), _kind(call, kind))
-
-
-def full_new(call: Call) -> Value:
-    """``x.new_full(size, fill)``."""
-    return full(replace(call, args=call.args[1:]))
-
-
-def fill_all(call: Call) -> Value:
-    """``tensor.fill_(number)``."""
-    value, number = call.arg(0), number_of(call.arg(1, "value"))
-    if not isinstance(value, Filled):
-        return UNKNOWN if isinstance(value, Mask) else value
-    return UNKNOWN if number is None else replace(value, number=number)
-
-
-def _kind(call: Call, otherwise: Kind | None) -> Kind | None:
-    return masks.kind_of(call.kwargs.get("dtype"), otherwise)
 
 
 def stored_as(kind: Kind) -> Op:
@@ -385,60 +246,6 @@ def scalar_tensor(call: Call) -> Value:
     if isinstance(value, Sequence) and len(value.items) == 1:
         value = value.items[0]
     return value if isinstance(value, Scalar | Mask | Filled | Unknown) else UNKNOWN
-
-
-def number_of(value: Value) -> float | None:
-    if isinstance(value, Scalar) and value.is_number:
-        return value.number
-    if isinstance(value, Unknown):
-        return value.default
-    return value.number if isinstance(value, Filled) else None
-
-
-def root(call: Call) -> Value:
-    value = call.arg(0, "input")
-    return (value.to_power(0.5) or UNKNOWN) if isinstance(value, Scalar) else UNKNOWN
-
-
-def inverse_root(call: Call) -> Value:
-    value = call.arg(0, "input")
-    return (value.to_power(-0.5) or UNKNOWN) if isinstance(value, Scalar) else UNKNOWN
-
-
-def to_float(call: Call) -> Value:
-    value = call.arg(0)
-    if isinstance(value, Text):
-        try:
-            return Scalar(float(value.text))
-        except ValueError:
-            return UNKNOWN
-    return value
-
-
-def size(call: Call) -> Value:
-    value, axis = call.arg(0), call.given(1, "dim")
-    return Shape(value) if axis is None else axis_size(value, integer(axis))
-
-
-def axis_size(value: Value, axis: int | None) -> Value:
-    """``value.shape[axis]``: a size of its own where nothing more is known of it."""
-    if axis is None:
-        return UNKNOWN
-    tensor = as_tensor(value)
-    if tensor is None:
-        return Scalar(powers=((Atom(f"{id(value)}.shape[{axis}]", axis=axis), 1.0),))
-    if tensor.axes and -len(tensor.axes) <= axis < len(tensor.axes) and (known := tensor.axes[axis]):
-        return known
-    if axis == -1:
-        return layout.width(tensor)
-    if axis == -2 and tensor.before_last:
-        return tensor.before_last
-    return Scalar(powers=((Atom(f"{tensor.name or id(value)}.shape[{axis}]", axis=axis), 1.0),))
-
-
-def rank(call: Call) -> Value:
-    value = call.arg(0)
-    return Scalar(float(len(value.axes))) if isinstance(value, Tensor) and value.axes else UNKNOWN
 
 
 def baddbmm(call: Call) -> Value:
@@ -513,13 +320,6 @@ def ordered(operator: str) -> Op:
     return lambda call: arithmetic.ordered(call.place, call.arg(0, "input"), operator, call.arg(1, "other"))
 
 
-def square_subsequent_mask(call: Call) -> Value:
-    """``nn.Transformer.generate_square_subsequent_mask(t)``: -inf after the own position, 0 up to it."""
-    made = call.place.draft(StepKind.MASK)
-    triangle = Triangle(upper=True, diagonal=1, square=True)
-    return Mask(Meaning.ADDED, -math.inf, True, "causal mask", triangle, made, kind=Kind.FLOAT)
-
-
 def finfo(call: Call) -> Value:
     return Unknown("finfo")
 
@@ -562,12 +362,12 @@ FUNCTIONS = _table(
     ("reshape", reshaping.reshape),
     ("flatten", reshaping.flatten),
     ("unflatten", reshaping.unflatten),
-    ("chunk", chunk_equal),
-    ("split split_with_sizes", split),
-    ("tensor_split", chunk),
-    ("unbind", unbind),
-    ("cat concat concatenate", joined),
-    ("stack", stacked),
+    ("chunk", pieces.chunk_equal),
+    ("split split_with_sizes", pieces.split),
+    ("tensor_split", pieces.chunk),
+    ("unbind", pieces.unbind),
+    ("cat concat concatenate", pieces.joined),
+    ("stack", pieces.stacked),
     ("unsqueeze unsqueeze_", reshaping.unsqueeze),
     ("squeeze squeeze_", reshaping.squeeze),
     ("movedim moveaxis", reshaping.movedim),
@@ -579,20 +379,20 @@ FUNCTIONS = _table(
     ("roll flip narrow select view_as reshape_as", reindexed),
     ("masked_fill masked_fill_", masked_fill),
     ("where", where),
-    ("tril tril_", triangle),
-    ("triu triu_", triu),
-    ("ones", filled(1.0)),
-    ("ones_like new_ones", filled_alike(1.0)),
-    ("zeros", filled(0.0)),
-    ("zeros_like new_zeros", filled_alike(0.0)),
-    ("empty", filled(math.nan)),
-    ("full full_like", full),
-    ("new_full", full_new),
-    ("fill_", fill_all),
+    ("tril tril_", fillings.triangle),
+    ("triu triu_", fillings.triu),
+    ("ones", fillings.filled(1.0)),
+    ("ones_like new_ones", fillings.filled_alike(1.0)),
+    ("zeros", fillings.filled(0.0)),
+    ("zeros_like new_zeros", fillings.filled_alike(0.0)),
+    ("empty", fillings.filled(math.nan)),
+    ("full full_like", fillings.full),
+    ("new_full", fillings.full_new),
+    ("fill_", fillings.fill_all),
     ("tensor FloatTensor Tensor", scalar_tensor),
-    ("sqrt sqrt_", root),
+    ("sqrt sqrt_", sizes.root),
     ("pow", lambda call: arithmetic.power(call.arg(0, "input"), call.arg(1, "exponent"))),
-    ("rsqrt", inverse_root),
+    ("rsqrt", sizes.inverse_root),
     ("exp exp_", raised),
     ("tanh tanh_ sigmoid relu gelu silu elu", squashed),
     ("sum", total),
@@ -607,12 +407,12 @@ FUNCTIONS = _table(
     ("le less_equal", ordered("<=")),
     ("gt greater", ordered(">")),
     ("ge greater_equal", ordered(">=")),
-    ("generate_square_subsequent_mask", square_subsequent_mask),
+    ("generate_square_subsequent_mask", fillings.square_subsequent_mask),
     ("logical_not bitwise_not", lambda call: arithmetic.invert(call.arg(0, "input"))),
     ("logical_and bitwise_and", mask_joined(False)),
     ("logical_or bitwise_or", mask_joined(True)),
-    ("size", size),
-    ("dim ndimension", rank),
+    ("size", sizes.size),
+    ("dim ndimension", sizes.rank),
     ("finfo iinfo", finfo),
 )
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Many
 import libcst as cst
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import expressions, modes, ops, softmax_count
+from attn_guard.lint import expressions, modes, ops, sizes, softmax_count
 from attn_guard.lint.attributes import stays_behind
 from attn_guard.lint.frame import Frame
 from attn_guard.lint.record import Event, Trouble, last_step
@@ -100,7 +100,7 @@ def _expression(frame: Frame, node: cst.BaseExpression) -> None:
     if isinstance(value, Tensor) and step and step.node is node:
         frame.walk.record.drop(step, value.core)
     elif name == "masked_fill" and len(node.args) >= 2:
-        fill = ops.number_of(expressions.evaluate(frame, node.args[-1].value))
+        fill = sizes.number_of(expressions.evaluate(frame, node.args[-1].value))
         frame.walk.record.drop(Draft(StepKind.MASK, node, frame.region, fill=fill), None)
 
 
