@@ -29,11 +29,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
     from attn_guard.anatomy import Site
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
 
 GOTCHA = Gotcha(
     code="ATN103",
@@ -58,3 +59,23 @@ def check(site: Site) -> Iterator[Finding]:
             expected=expected,
             found=found,
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Leaves out a factor that is written out, or tells the fused call not to scale. Unsafe: both may be meant."""
+    second = blamed.related
+    if second is None:
+        return unsafe(blamed.with_operator("*") or (blamed.renamed("mul") if blamed.called == "div" else None))
+    for place in (blamed, second):
+        kept, _ = place.scaled or (None, None)
+        if kept is not None and kept.text != place.target:
+            return unsafe(place.replacing(place.whole, kept.text if kept.is_product else f"({kept.text})"))
+    return unsafe(_unscaled(second) or _unscaled(blamed))
+
+
+def _unscaled(call: Blamed) -> Fix | None:
+    name = _SCALES.get(call.called, "softmax_scale" if call.called.startswith("flash_attn") else "")
+    return call.with_argument(99, name, "1.0") if name else None
+
+
+_SCALES = {"scaled_dot_product_attention": "scale", "flex_attention": "scale"}

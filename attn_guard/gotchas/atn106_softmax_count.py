@@ -34,10 +34,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.bare import Bare
     from attn_guard.probe.xray import XRay
@@ -94,3 +95,14 @@ def _missing(bare: Bare) -> Finding:
         related=None if unused is None else (context, "the scores meet the value here"),
         notes=(bare.wants_softmax,),
     )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Leaves the second softmax out, or puts the missing one in. Unsafe: another tensor may be meant."""
+    scores = blamed.argument(0, "input")
+    if "softmax" in blamed.called and scores:
+        if blamed.finding.related:
+            return unsafe(blamed.replacing(blamed.whole, scores.text)) if scores.text != blamed.target else None
+        return unsafe(blamed.assigned_to(scores.text)) if scores.is_name else None
+    scores, _ = blamed.product or (None, None)
+    return unsafe(blamed.replacing(scores, f"{scores.bracketed}.softmax(dim=-1)")) if scores else None

@@ -24,15 +24,17 @@ Use instead
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Axis
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
     from attn_guard.anatomy import Site
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
 
 GOTCHA = Gotcha(
     code="ATN107",
@@ -51,3 +53,24 @@ def check(site: Site) -> Iterator[Finding]:
             found="a sum over the queries",
             related=(site.softmax, "softmax over the keys") if site.softmax else None,
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Leaves the transpose out, or swaps the letters of the weights. Unsafe: the softmax may be what lies wrong."""
+    equation = blamed.argument(0) if blamed.called == "einsum" else None
+    if equation is not None:
+        return unsafe(blamed.replacing(equation, _swapped(equation.text)))
+    weights, _ = blamed.product or (None, None)
+    given = blamed.at(weights).untransposed if weights else None
+    return unsafe(blamed.replacing(weights, given.bracketed)) if given else None
+
+
+def _swapped(equation: str) -> str:
+    """``bhkq,bhkd->bhqd`` with the last two letters of the weights swapped: those without the output's last."""
+    found = re.search(r"(\w+)\s*,\s*(\w+)\s*->\s*\w*(\w)", equation)
+    weights = [group for group in (1, 2) if found[3] not in found[group][-2:]] if found else []
+    if found is None or len(weights) != 1:
+        return equation
+    start, end = found.span(weights[0])
+    letters = equation[start:end]
+    return equation[:start] + letters[:-2] + letters[-1] + letters[-2] + equation[end:]

@@ -32,10 +32,12 @@ from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Site, Stage, Step, StepKind
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
+    from attn_guard.lint.spans import Part
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -72,3 +74,27 @@ def probe(xray: XRay) -> Iterator[Finding]:
 def _renormalised(site: Site, mask: Step) -> bool:
     following = site.steps[site.steps.index(mask) + 1 :]
     return any(step.kind is StepKind.NORM and step.stage is Stage.WEIGHTS and step.used for step in following)
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Masks the scores as well: what is masked on both sides is right. Unsafe: a row that is blocked whole becomes
+    NaN."""
+    softmax, blocked = blamed.related, _blocked(blamed)
+    if softmax is None or softmax.region is not blamed.region or "softmax" not in softmax.called or blocked is None:
+        return None
+    scores, (masked, part, condition) = softmax.argument(0, "input"), blocked
+    is_same = masked.node is softmax.node or (masked.is_name and masked.text == softmax.target)
+    if scores is None or not is_same or not softmax.is_known_before(part):
+        return None
+    return unsafe(softmax.replacing(scores, f'{scores.bracketed}.masked_fill({condition}, float("-inf"))'))
+
+
+def _blocked(blamed: Blamed) -> tuple[Part, Part, str] | None:
+    """What is masked, the part that says where, and that as a condition: ``weights.masked_fill(mask, 0)`` or
+    ``weights * keep``."""
+    if blamed.called in ("masked_fill", "masked_fill_"):
+        masked, condition = blamed.argument(0, "input"), blamed.argument(1, "mask")
+        return (masked, condition, condition.text) if masked and condition else None
+    weights, sign, keep = blamed.sides or (None, "", None)
+    is_mask = sign == "*" and weights and keep and keep.is_name and not weights.is_number
+    return (weights, keep, f"{keep.text} == 0") if is_mask and weights and keep else None

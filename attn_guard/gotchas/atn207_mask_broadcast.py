@@ -28,15 +28,18 @@ Use instead
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
+    from attn_guard.lint.spans import Part
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -64,3 +67,22 @@ def probe(xray: XRay) -> Iterator[Finding]:
                     expected="the scores of a sample follow the mask of that sample",
                     found=arrival.example,
                 )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Gives the mask the axes that it lacks, or the name of what it is. Unsafe: True may mean the opposite there."""
+    other = re.match(r"pass it as (\w+)", blamed.finding.help)
+    if other:
+        name = re.search(r"but (\w+) is", blamed.finding.message)
+        return unsafe(blamed.with_keyword(name[1], other[1])) if name else None
+    found = re.search(r"has (\d) axes, the scores have (\d)", blamed.finding.message)
+    mask = blamed.argument(3, "attn_mask") if blamed.called == "scaled_dot_product_attention" else _filled(blamed)
+    if mask is None or found is None:
+        return None
+    own, needed = int(found[1]), int(found[2])
+    new = ", ".join([":", *["None"] * (needed - own), *[":"] * (own - 1)])
+    return unsafe(blamed.replacing(mask, f"{mask.bracketed}[{new}]"))
+
+
+def _filled(blamed: Blamed) -> Part | None:
+    return blamed.argument(1, "mask") if blamed.called in ("masked_fill", "masked_fill_") else None

@@ -68,7 +68,10 @@ def probe(xray: XRay) -> Iterator[Finding]:
 def fix(blamed: Blamed) -> Fix | None:
     """Swaps heads and time on the way in and out. Unsafe: the axes are taken to be (batch, time, heads, head_dim)."""
     operands = [blamed.argument(index, name) for index, name in enumerate(("query", "key", "value"))]
-    if blamed.called != "scaled_dot_product_attention" or not all(part and part.is_name for part in operands):
+    if blamed.called not in _CALLS or not all(part and part.is_name for part in operands):
         return None
     swapped = [blamed.replacing(part, f"{part.text}.transpose(1, 2)") for part in operands if part]
     return unsafe(blamed.all(*swapped, blamed.followed_by(".transpose(1, 2)")))
+
+
+_CALLS = ("scaled_dot_product_attention", "flex_attention", "flash_attn_func")

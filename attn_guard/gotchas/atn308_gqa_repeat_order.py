@@ -30,10 +30,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -63,3 +64,14 @@ def probe(xray: XRay) -> Iterator[Finding]:
             expected=f"the query heads of one {grouping.part} head {contradiction.stated}",
             found=grouping.order,
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """``repeat_interleave`` where heads are repeated as a whole. Unsafe: the queries may be what lies wrong."""
+    copies = [blamed.argument(index) for index in range(1, blamed.count + 1)] if blamed.called == "repeat" else []
+    spread = [(axis, part) for axis, part in enumerate(copies) if part and part.text != "1"]
+    keys = blamed.receiver
+    if keys is None or len(spread) != 1 or None in copies or len(copies) < 2:
+        return None
+    axis, groups = spread[0]
+    return unsafe(blamed.replacing(blamed.whole, f"{keys.bracketed}.repeat_interleave({groups.text}, dim={axis})"))

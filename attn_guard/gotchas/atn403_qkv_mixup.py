@@ -27,13 +27,15 @@ Use instead
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.wiring import Mixup
     from attn_guard.probe.xray import XRay
@@ -71,3 +73,9 @@ def _message(mixup: Mixup) -> str:
     if not mixup.idle:
         return f"the {mixup.wrong} is projected from the {mixup.other}, not from the input"
     return f"the {mixup.wrong} is made like the {mixup.other}; {mixup.idle} is never used"
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Calls the projection that lies idle. Unsafe: it may be left over, and the sharing meant."""
+    idle = re.search(r"is made like the \w+; (\w+) is never used", blamed.finding.message)
+    return unsafe(blamed.renamed(idle[1])) if idle and blamed.is_layer else None

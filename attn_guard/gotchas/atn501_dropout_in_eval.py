@@ -79,5 +79,6 @@ def fix(blamed: Blamed) -> Fix | None:
         return None
     if blamed.called in ("dropout", "dropout_", "alpha_dropout") and not blamed.is_layer:
         return blamed.with_argument(2, "training", "self.training")
-    rate = blamed.argument(4, "dropout_p") if blamed.called == "scaled_dot_product_attention" else None
+    at = 4 if blamed.called == "scaled_dot_product_attention" else 99
+    rate = blamed.argument(at, "dropout_p") if at == 4 or blamed.called.startswith("flash_attn") else None
     return blamed.replacing(rate, f"{rate.text} if self.training else 0.0") if rate and rate.is_plain else None

@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Stage, StepKind
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
     from attn_guard.anatomy import Site
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -68,3 +69,14 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 expected="dropout after the softmax",
                 found="dropout before it",
             )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Exchanges dropout and softmax, where one stands in the other. Unsafe: the rate was chosen for the scores."""
+    softmax, scores = blamed.related, blamed.argument(0, "input")
+    dropped = softmax.argument(0, "input") if softmax and "softmax" in softmax.called else None
+    if softmax is None or dropped is None or scores is None or dropped.node is not blamed.node:
+        return None
+    around, _, behind = dropped.text.rpartition(scores.text)
+    weights = softmax.text.replace(dropped.text, scores.bracketed if softmax.receiver else scores.text, 1)
+    return unsafe(softmax.replacing(softmax.whole, f"{around}{weights}{behind}"))

@@ -31,10 +31,11 @@ from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Size
 from attn_guard.findings import Detector, Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -63,3 +64,8 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 expected=f"{heads} maps for each sample",
                 found=f"1, the mean of {heads}",
             )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Asks for a map of each head. Unsafe: who reads the mean gets one axis more."""
+    return unsafe(blamed.with_option("average_attn_weights", "False", 7))

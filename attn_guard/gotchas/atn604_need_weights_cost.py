@@ -32,7 +32,8 @@ from attn_guard.findings import Detector, Severity
 from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
 
 GOTCHA = Gotcha(
@@ -48,3 +49,8 @@ GOTCHA = Gotcha(
 def lint(function: Function) -> Iterator[Finding]:
     for fault in function.unread_maps:
         yield GOTCHA.at(fault.location)
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Asks for no weights; the output stays what it is."""
+    return blamed.with_option("need_weights", "False", 5)

@@ -68,6 +68,18 @@ class Blamed(Spelling):
         closing = replace(place, line=place.end_line, column=place.end_column - 1)
         return Fix((Edit(start_of(closing), f"{name}={text}"),)) if self.source.between(closing) == ")" else None
 
+    def with_option(self, name: str, text: str, positions: int) -> Fix | None:
+        """Another value for an argument that is given by name; None where so many positions are filled that it may be
+        one of them."""
+        plain = sum(not arg.keyword for arg in self.node.args) if isinstance(self.node, cst.Call) else positions
+        return self.with_argument(99, name, text) if plain < positions else None
+
+    def with_keyword(self, name: str, other: str) -> Fix | None:
+        """Another name for an argument that is given by name."""
+        args = self.node.args if isinstance(self.node, cst.Call) else ()
+        keyword = next((arg.keyword for arg in args if arg.keyword and arg.keyword.value == name), None)
+        return self.replacing(self.part(keyword), other)
+
     def without_argument(self, name: str) -> Fix | None:
         """The call without an argument that is given by name behind another one."""
         call = self.node

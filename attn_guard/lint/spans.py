@@ -39,6 +39,17 @@ class Part:
         return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", self.text) is not None
 
     @property
+    def is_factor(self) -> bool:
+        """Whether it is a number, or spells a scale: ``self.scale``, ``head_dim ** -0.5``, ``math.sqrt(d_k)``."""
+        spelled = re.search(r"scal|sqrt|\*\*|\bd_?k\b|head_?dim", self.text)
+        return self.is_number or (spelled is not None and "@" not in self.text)
+
+    @property
+    def bracketed(self) -> str:
+        """It as the receiver of a method."""
+        return self.text if isinstance(self.node, _ATOMS) else f"({self.text})"
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is a name, a number or a call, next to which any operator may stand."""
         return self.is_number or isinstance(self.node, _ATOMS)
@@ -55,7 +66,7 @@ class Part:
         """The opposite mask."""
         if isinstance(self.node, cst.UnaryOperation) and isinstance(self.node.operator, cst.BitInvert):
             return self.text.removeprefix("~").lstrip()
-        return f"~{self.text}" if isinstance(self.node, _ATOMS) else f"~({self.text})"
+        return f"~{self.bracketed}"
 
 
 @dataclass(frozen=True, slots=True)

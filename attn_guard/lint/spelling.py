@@ -109,6 +109,50 @@ class Spelling(Span):
         return (left, sign, right) if left and sign and right else None
 
     @property
+    def product(self) -> tuple[Part, Part] | None:
+        """Both sides of ``a @ b``, ``torch.matmul(a, b)`` or ``a.bmm(b)``."""
+        first = second = None
+        if isinstance(self.node, cst.BinaryOperation) and isinstance(self.node.operator, cst.MatrixMultiply):
+            first, second = self.part(self.node.left), self.part(self.node.right)
+        elif self.called in _PRODUCTS:
+            first, second = self.argument(0, "input"), self.argument(1, "other", "mat2")
+        return (first, second) if first and second else None
+
+    @property
+    def scaled(self) -> tuple[Part, Part] | None:
+        """A tensor and what it is scaled by: ``a * scale``, ``a / math.sqrt(head_dim)``, ``a.mul(scale)``."""
+        first, sign, second = self.sides or (self.argument(0, "input"), self.called, self.argument(1, "other"))
+        if first is None or second is None:
+            return None
+        if sign in ("/", "div") and second.is_factor and not first.is_factor:
+            return first, second
+        pairs = [(first, second), (second, first)] if sign in ("*", "mul") else []
+        return next(((kept, factor) for kept, factor in pairs if factor.is_factor and not kept.is_factor), None)
+
+    @property
+    def untransposed(self) -> Part | None:
+        """What ``a.transpose(-2, -1)``, ``a.mT`` and the like transpose."""
+        if isinstance(self.node, cst.Attribute) and self.node.attr.value in ("T", "mT"):
+            return self.part(self.node.value)
+        return self.receiver if self.called in ("transpose", "swapaxes", "swapdims", "t") else None
+
+    @property
+    def target(self) -> str:
+        """The name that the expression is assigned to; "" for none, or for several."""
+        above = self.region.parent(self.node)
+        target = above.targets[0].target if isinstance(above, cst.Assign) and len(above.targets) == 1 else None
+        return target.value if isinstance(target, cst.Name) else ""
+
+    def is_known_before(self, part: Part) -> bool:
+        """Whether all names in a part stand for the same where this expression is: nothing in the function sets them
+        here or later."""
+        if self.region.tree is None:
+            return False
+        first = self.region.location(self.node).line
+        later = {name.value for name in _set_in(self.region.tree) if self.region.location(name).line >= first}
+        return not later & {name.value for name in _names(part.node)}
+
+    @property
     def width(self) -> str:
         """The size that the blamed product of query and key sums over, such as "query.shape[-1]"; "" if not sure."""
         return self._width(self.node)
@@ -164,6 +208,24 @@ def _assigned(node: cst.CSTNode, name: str) -> Iterator[cst.BaseExpression]:
             yield node.value
     for child in node.children:
         yield from _assigned(child, name)
+
+
+def _names(node: cst.CSTNode) -> Iterator[cst.Name]:
+    """Every name in an expression, those of attributes left out."""
+    if isinstance(node, cst.Name):
+        yield node
+    for child in (node.value,) if isinstance(node, cst.Attribute) else node.children:
+        yield from _names(child)
+
+
+def _set_in(node: cst.CSTNode) -> Iterator[cst.Name]:
+    """Every name that a function gives a value to."""
+    if isinstance(node, cst.AssignTarget | cst.AugAssign | cst.AnnAssign | cst.NamedExpr | cst.For | cst.CompFor):
+        yield from _names(node.target)
+    elif isinstance(node, cst.AsName):
+        yield from _names(node.name)
+    for child in node.children:
+        yield from _set_in(child)
 
 
 def _contracted(equation: str) -> int | None:

@@ -81,6 +81,161 @@ def test_scales_are_mended_on_request_in_the_style_of_the_line(code: str, before
     assert mended(source).content.decode() == attention(after)
 
 
+BODIES: list[tuple[str, str, str | None]] = [
+    (
+        "ATN103",
+        "return self.o(F.scaled_dot_product_attention(q * self.scale, k, v))",
+        "return self.o(F.scaled_dot_product_attention(q, k, v))",
+    ),
+    (
+        "ATN103",
+        "q = q * self.scale\nreturn F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        "q = q * self.scale\nreturn F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)",
+    ),
+    (
+        "ATN103",
+        "q = self.scale * q  # once\nreturn F.scaled_dot_product_attention(q, k, v, scale=self.scale)  # twice",
+        "q = self.scale * q  # once\nreturn F.scaled_dot_product_attention(q, k, v, scale=1.0)  # twice",
+    ),
+    (
+        "ATN103",
+        "weights = self.softmax(((q * self.scale) @ k.mT) * self.scale)\nreturn weights @ v",
+        "weights = self.softmax(((q) @ k.mT) * self.scale)\nreturn weights @ v",
+    ),
+    (
+        "ATN103",
+        "scores = q @ k.mT / math.sqrt(self.head_dim)\nreturn self.softmax(scores.div(self.head_dim ** 0.5)) @ v",
+        "scores = q @ k.mT\nreturn self.softmax(scores.div(self.head_dim ** 0.5)) @ v",
+    ),
+    ("ATN103", "return (q @ k.mT / self.scale).softmax(-1) @ v", "return (q @ k.mT * self.scale).softmax(-1) @ v"),
+    ("ATN103", "q *= self.scale\nreturn F.scaled_dot_product_attention(q, k, v)", None),
+    (
+        "ATN106",
+        "weights = (q @ k.mT * self.scale).softmax(-1)\nreturn F.softmax(self.drop(weights), dim=-1) @ v",
+        "weights = (q @ k.mT * self.scale).softmax(-1)\nreturn self.drop(weights) @ v",
+    ),
+    (
+        "ATN106",
+        "weights = (q @ k.mT * self.scale).softmax(-1)\nweights = weights.softmax(-1)\nreturn weights @ v",
+        None,
+    ),
+    (
+        "ATN106",
+        "scores = (q @ k.mT * self.scale).masked_fill(mask == 0, -1e9)\nF.softmax(scores, dim=-1)\nreturn scores",
+        "scores = (q @ k.mT * self.scale).masked_fill(mask == 0, -1e9)\nscores = F.softmax(scores, dim=-1)\n"
+        "return scores",
+    ),
+    (
+        "ATN106",
+        "scores = (q @ k.mT * self.scale).masked_fill(mask == 0, -1e9)\n"
+        "return torch.matmul(scores, v), self.softmax(x)",
+        "scores = (q @ k.mT * self.scale).masked_fill(mask == 0, -1e9)\n"
+        "return torch.matmul(scores.softmax(dim=-1), v), self.softmax(x)",
+    ),
+    (
+        "ATN107",
+        "weights = (q @ k.mT * self.scale).softmax(-1)\nreturn weights.transpose(-2, -1) @ v",
+        "weights = (q @ k.mT * self.scale).softmax(-1)\nreturn weights @ v",
+    ),
+    (
+        "ATN107",
+        "weights = (q @ k.mT * self.scale).softmax(-1)\nreturn torch.matmul(weights.mT, v)",
+        "weights = (q @ k.mT * self.scale).softmax(-1)\nreturn torch.matmul(weights, v)",
+    ),
+    (
+        "ATN107",
+        "weights = (q @ k.mT * self.scale).softmax(-1)\nweights = weights.mT\nreturn weights @ v",
+        None,
+    ),
+    (
+        "ATN107",
+        "a = (q @ k.mT * self.scale).softmax(-1)\nreturn torch.einsum('bhjd, bhji -> bhid', v, a)",
+        "a = (q @ k.mT * self.scale).softmax(-1)\nreturn torch.einsum('bhjd, bhij -> bhid', v, a)",
+    ),
+    (
+        "ATN201",
+        "a = F.softmax(q @ k.mT * self.scale, dim=-1)  # all\na = a.masked_fill(mask == 0, 0.0)  # some\nreturn a @ v",
+        'a = F.softmax((q @ k.mT * self.scale).masked_fill(mask == 0, float("-inf")), dim=-1)  # all\n'
+        "a = a.masked_fill(mask == 0, 0.0)  # some\nreturn a @ v",
+    ),
+    (
+        "ATN201",
+        "scores = q @ k.mT * self.scale\nweights = self.softmax(scores) * mask\nreturn weights @ v",
+        'scores = q @ k.mT * self.scale\nweights = self.softmax(scores.masked_fill(mask == 0, float("-inf"))) * mask\n'
+        "return weights @ v",
+    ),
+    # the mask is not there yet where the softmax is, or it is one of something else
+    (
+        "ATN201",
+        "a = (q @ k.mT * self.scale).softmax(-1)\nkeep = torch.tril(torch.ones(t, t))\na = a * keep\nreturn a @ v",
+        None,
+    ),
+    ("ATN201", "a = (q @ k.mT * self.scale).softmax(-1)\nw = a * 2\nw = w * mask\nreturn w @ v", None),
+    (
+        "ATN502",
+        "return F.softmax(self.drop(q @ k.mT * self.scale), dim=-1) @ v",
+        "return self.drop(F.softmax(q @ k.mT * self.scale, dim=-1)) @ v",
+    ),
+    (
+        "ATN502",
+        "return F.dropout(q @ k.mT * self.scale, 0.1, self.training).softmax(-1) @ v",
+        "return F.dropout((q @ k.mT * self.scale).softmax(-1), 0.1, self.training) @ v",
+    ),
+    ("ATN502", "s = self.drop(q @ k.mT * self.scale)\nreturn s.softmax(-1) @ v", None),
+]
+
+
+@pytest.mark.parametrize(("code", "before", "after"), BODIES)
+def test_what_is_sure_to_be_wrong_is_mended_on_request_and_what_is_not_stays(
+    code: str, before: str, after: str | None
+) -> None:
+    source = forward(before)
+    assert [found.code for found in judge(source.encode())] == [code]
+    assert mended(source, with_unsafe=False).content.decode() == source
+    assert mended(source).content.decode() == forward(after or before)
+
+
+LAYERS = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, d, h):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(d, h, batch_first=True)
+
+    def forward(self, x, key_padding_mask):
+        CALL
+"""
+CALLS: list[tuple[str, str, str | None]] = [
+    (
+        "ATN604",
+        "return x + self.attention(x, x, x, key_padding_mask)[0]",
+        "return x + self.attention(x, x, x, key_padding_mask, need_weights=False)[0]",
+    ),
+    (
+        "ATN604",
+        "y, _ = self.attention(x, x, x, need_weights=True, key_padding_mask=key_padding_mask)\n        return y",
+        "y, _ = self.attention(x, x, x, need_weights=False, key_padding_mask=key_padding_mask)\n        return y",
+    ),
+    ("ATN604", "return self.attention(x, x, x, key_padding_mask, True)[0]", None),
+    (
+        "ATN207",
+        "return self.attention(x, x, x, attn_mask=key_padding_mask, need_weights=False)[0]",
+        "return self.attention(x, x, x, key_padding_mask=key_padding_mask, need_weights=False)[0]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("code", "before", "after"), CALLS)
+def test_calls_of_layers_are_mended(code: str, before: str, after: str | None) -> None:
+    source = LAYERS.replace("CALL", before)
+    assert [found.code for found in judge(source.encode())] == [code]
+    assert mended(source).content.decode() == LAYERS.replace("CALL", after or before)
+    assert (mended(source, with_unsafe=False).content.decode() != source) is (code == "ATN604" and after is not None)
+
+
 MASKS: list[tuple[str, str, str]] = [
     ("ATN203", "scores = scores.masked_fill(mask == 0, 1e-9)", "scores = scores.masked_fill(mask == 0, float('-inf'))"),
     ("ATN203", "scores.masked_fill_(mask == 0, value=-10)", "scores.masked_fill_(mask == 0, value=float('-inf'))"),
