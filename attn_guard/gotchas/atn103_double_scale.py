@@ -3,8 +3,9 @@
 What it does
 ------------
 Finds sites where two factors are each a scale of their own: query divided by √head_dim and the scores once more, or a
-query scaled by hand before `F.scaled_dot_product_attention`, which scales by itself. Finds scores that are *divided* by
-`head_dim ** -0.5`, too: the scale is an inverse already, and what is left is a factor of √head_dim.
+query scaled by hand before `F.scaled_dot_product_attention`, `flex_attention` or `flash_attn_func`, which scale by
+themselves. Finds scores that are *divided* by `head_dim ** -0.5`, too: the scale is an inverse already, and what is
+left is a factor of √head_dim.
 
 Why is this bad
 ---------------

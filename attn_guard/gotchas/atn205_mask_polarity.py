@@ -6,6 +6,7 @@ Finds masks that reach an attention call whose convention is the opposite of the
 who is asked:
 
 - `F.scaled_dot_product_attention(attn_mask=...)` and the `attention_mask` of Hugging Face models: True = attend;
+- what a `mask_mod` of `flex_attention` returns: True = attend;
 - `nn.MultiheadAttention` and `nn.Transformer*` (`attn_mask`, `key_padding_mask`, `src_key_padding_mask`): True =
   ignore.
 

@@ -7,11 +7,11 @@ Finds attention whose queries and keys all come from one position: the heads sta
 Why is this bad
 ---------------
 `F.scaled_dot_product_attention` runs over the last axis but one. It wants (batch, heads, time, head_dim), while
-`.view(batch, time, heads, head_dim)` puts time before the heads, as flash-attn and xFormers like it. Given that, the
-weights are (heads, heads) for each position, the value of a position is a mixture of its own heads, and no token learns
-anything about any other. The shapes of input and output are right, so nothing raises; with a causal mask, head 2 may
-not see head 3. What is left is a network that works on each position alone. It learns what can be told from one token,
-which is why the loss falls at first.
+`.view(batch, time, heads, head_dim)` puts time before the heads, as flash-attn and xFormers like it (there, the
+transposed tensors are the wrong ones). Given the other layout, the weights are (heads, heads) for each position, the
+value of a position is a mixture of its own heads, and no token learns anything about any other. The shapes of input and
+output are right, so nothing raises; with a causal mask, head 2 may not see head 3. What is left is a network that works
+on each position alone. It learns what can be told from one token, which is why the loss falls at first.
 
 The linter follows the axes from the view into heads to the product, and needs to know all four of them. The probe
 looks where the rows of each slice come from: one position each, and more than one row.

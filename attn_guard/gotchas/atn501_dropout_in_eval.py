@@ -2,8 +2,8 @@
 
 What it does
 ------------
-Finds dropout that stays on after `module.eval()`: `F.scaled_dot_product_attention(..., dropout_p=self.p)`,
-`F.dropout(weights, p)` without `training=`, `nn.Dropout` built inside `forward`.
+Finds dropout that stays on after `module.eval()`: `F.scaled_dot_product_attention(..., dropout_p=self.p)`, the same of
+a `flash_attn` function, `F.dropout(weights, p)` without `training=`, `nn.Dropout` built inside `forward`.
 
 Why is this bad
 ---------------

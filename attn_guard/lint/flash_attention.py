@@ -24,7 +24,7 @@ _LAYOUT = "flash_attn takes (batch, time, heads, head_dim): leave the transpose 
 
 def is_flash_attention(path: str) -> bool:
     """Whether a function is called like one of them."""
-    return _NAME.fullmatch(path.rpartition(".")[2]) is not None
+    return "flash_attn" in path and _NAME.fullmatch(path.rpartition(".")[2]) is not None
 
 
 def flash_attention(call: Call, path: str) -> Value:
