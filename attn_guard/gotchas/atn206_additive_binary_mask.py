@@ -13,7 +13,8 @@ of the weight was measured to stay on padding. A boolean `attn_mask` is understo
 additive mask, and both have the same shape.
 
 The probe hands over masks whose meaning is promised, and looks at what is added to the scores. The linter knows a
-mask of flags by how it is made: by a comparison, by `triu` or `tril` of ones, or by the contract of the class.
+mask of flags by how it is made: by a comparison, by `triu` or `tril` of ones, by `1 - mask`, or by the contract of the
+class.
 
 Example
 -------

@@ -211,10 +211,8 @@ def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _combine_masks(place: Place, left: Value, right: Value, sign: float) -> Value:
-    if isinstance(left, Scalar) and sign < 0 and left == Scalar(1.0) and (mask := as_mask(right)):
-        return mask.inverted()
-    if isinstance(left, Filled) and sign < 0 and left.number == 1.0 and (mask := as_mask(right)):
-        return mask.inverted()
+    if sign < 0 and _is_one(left) and (mask := as_mask(right)):
+        return _complement(mask)
     if isinstance(right, Scalar) and sign < 0 and right == Scalar(1.0) and (mask := as_mask(left)):
         return Mask(Meaning.ADDED if mask.meaning is not Meaning.BLOCKS else None, fill=-1.0, name=mask.name)
     first, second = as_mask(left), as_mask(right)
@@ -225,6 +223,16 @@ def _combine_masks(place: Place, left: Value, right: Value, sign: float) -> Valu
         return replace(first, meaning=Meaning.ADDED, causal=False) if same else Mask(name=first.name)
     known = first or second
     return Mask(name=known.name) if known else UNKNOWN
+
+
+def _is_one(value: Value) -> bool:
+    """1, or a tensor of ones."""
+    return value == Scalar(1.0) or (isinstance(value, Filled) and value.number == 1.0)
+
+
+def _complement(mask: Mask) -> Mask:
+    """``1 - mask``, which is written of ones and zeros only."""
+    return replace(mask.inverted(), flags=mask.flags or mask.meaning is not Meaning.ADDED)
 
 
 def subtract(place: Place, left: Value, right: Value) -> Value:

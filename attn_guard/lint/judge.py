@@ -70,7 +70,7 @@ class _Allowed(NamedTuple):
 
 
 def _allowed(source: Source) -> Iterator[_Allowed]:
-    for owner in source.classes.values():
+    for owner in source.all_classes:
         first = source.line_at(source.text.find(owner.text))
         for call in decorator_calls(owner, "allow"):
             if call.args and isinstance(call.args[0], ast.Constant):

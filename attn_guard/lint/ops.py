@@ -228,11 +228,12 @@ def _as_mask_or_self(value: Value) -> Value:
 def converted(call: Call) -> Value:
     """``mask.to(...)``, ``mask.type_as(...)``: to a device, which changes nothing here, or to another dtype."""
     value = call.arg(0, "input")
-    if not isinstance(value, Mask | Filled):
+    stored = _as_mask_or_self(value)
+    if not isinstance(stored, Mask | Filled):
         return value
     for given in (*call.args[1:], *call.kwargs.values()):
         if isinstance(given, Tensor) or kind_given(given):
-            return masks.cast(value, Kind.FLOAT if isinstance(given, Tensor) else masks.kind_of(given))
+            return masks.cast(stored, Kind.FLOAT if isinstance(given, Tensor) else masks.kind_of(given))
     return value
 
 

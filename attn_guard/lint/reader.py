@@ -11,7 +11,7 @@ from attn_guard.anatomy import Site
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.function import Function
 from attn_guard.lint.record import Record, SiteDraft
-from attn_guard.lint.regions import Region, Source
+from attn_guard.lint.regions import Class, Region, Source
 from attn_guard.lint.roots import is_called, roots
 from attn_guard.lint.sites import Locate, exactly, make_site, roughly
 from attn_guard.lint.trace import Walk
@@ -44,7 +44,7 @@ def _dropped_by(draft: SiteDraft, dropped: Iterable[tuple[Draft, Draft | None]])
 
 def read(source: Source) -> Reading:
     """Everything that can be read of a file."""
-    classes: dict[str, tuple[Instance, Record]] = {}
+    classes: dict[Class, tuple[Instance, Record]] = {}
     walks: list[tuple[Region, Walk]] = []
     for region in roots(source):
         walk = Walk(source, classes)

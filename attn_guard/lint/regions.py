@@ -163,12 +163,17 @@ class Class:
 
 @dataclass(eq=False)
 class Source:
-    """A file cut into regions."""
+    """A file cut into regions.
+
+    classes: the last of each name, which is what the name means in the end. redefined: those before it, as in a
+    notebook that writes a class anew from cell to cell.
+    """
 
     path: str
     text: str
     functions: dict[str, Region] = field(default_factory=dict)
     classes: dict[str, Class] = field(default_factory=dict)
+    redefined: list[Class] = field(default_factory=list)
     texts: Counter[str] = field(default_factory=Counter)
 
     @cached_property
@@ -187,8 +192,13 @@ class Source:
     @property
     def regions(self) -> Iterator[Region]:
         yield from self.functions.values()
-        for owner in self.classes.values():
+        for owner in self.all_classes:
             yield from owner.methods.values()
+
+    @property
+    def all_classes(self) -> Iterator[Class]:
+        yield from self.classes.values()
+        yield from self.redefined
 
     @cached_property
     def imports(self) -> dict[str, str]:
@@ -271,6 +281,8 @@ def _close(block: _Block, end: int, source: Source) -> None:
     text = source.text[block.start : end]
     if block.kind == "class" and block.owner:
         block.owner.text = text
+        if block.name in source.classes:
+            source.redefined.append(source.classes[block.name])
         source.classes[block.name] = block.owner
         return
     copy = source.texts[text]

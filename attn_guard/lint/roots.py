@@ -30,7 +30,7 @@ def roots(source: Source) -> list[Region]:
 def _with_core(source: Source) -> Iterator[Region]:
     yield from (region for region in source.functions.values() if holds_core(region.text))
     yield from (region for region in source.regions if holds_lost_letter(region.text))
-    for owner in source.classes.values():
+    for owner in source.all_classes:
         if not holds_core(owner.text):
             continue
         layers = set(_LAYERS.findall(owner.text))
@@ -68,7 +68,7 @@ def _hands_on(text: str, functions: Iterable[str]) -> bool:
 
 def _users(source: Source, built: set[str]) -> Iterator[Region]:
     """``forward`` of the classes that make an object of a class with a core of its own."""
-    for owner in source.classes.values():
+    for owner in source.all_classes:
         constructor = owner.methods.get("__init__")
         if owner.name in built or constructor is None or "forward" not in owner.methods:
             continue

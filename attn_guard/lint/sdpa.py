@@ -123,7 +123,7 @@ def _read_masks(call: Call, layer: str, given: Mapping[str, Value | None]) -> No
         if mask:
             mask_use.too_flat_for(call.place, name, mask)
         if mask and mask.tiled and name == "attn_mask":
-            event = Event(call.place.draft(StepKind.MASK), related=mask.tiled, label="copied head by head here")
+            event = Event(mask.tiled, related=call.place.draft(StepKind.MASK), label="which numbers heads sample by sample")
             call.place.record.note(Trouble.TILED, event)
         if isinstance(mask, Mask) and (mask.kind is Kind.FLOAT or mask.meaning is Meaning.ADDED):
             mask_use.added(call.place, mask)

@@ -47,7 +47,7 @@ _SIMPLE = re.compile(r"[-+*/().\w\s]+")
 class Walk:
     """One walk from a function of a file. What it sees goes into its ``record``."""
 
-    def __init__(self, source: Source, classes: dict[str, tuple[Instance, Record]]) -> None:
+    def __init__(self, source: Source, classes: dict[Class, tuple[Instance, Record]]) -> None:
         self.source = source
         self.record = Record()
         self.budget = _BUDGET
@@ -63,11 +63,11 @@ class Walk:
 
     def _plain_instance(self, owner: Class) -> Instance:
         """An object of a class, with nothing known of the arguments of its constructor."""
-        if owner.name not in self._classes:
+        if owner not in self._classes:
             instance = Instance(owner)
-            self._classes[owner.name] = instance, Record()
-            self._classes[owner.name] = instance, self._initialise(instance)
-        return self._classes[owner.name][0]
+            self._classes[owner] = instance, Record()
+            self._classes[owner] = instance, self._initialise(instance)
+        return self._classes[owner][0]
 
     def _initialise(self, instance: Instance) -> Record:
         """Walks the constructor for the attributes that it sets; what it sees goes into a record of its own."""

@@ -15,7 +15,7 @@ class PairwiseAttention(nn.Module):
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         hidden = mask[:, None, :].expand(-1, x.size(1), -1)
-        hidden = hidden.repeat(self.heads, 1, 1)
+        hidden = hidden.repeat(self.heads, 1, 1)  # <- ATN208
         context, _ = self.attention(x, x, x, attn_mask=hidden, need_weights=False)  # <- ATN208
         return context
 

@@ -136,6 +136,15 @@ def test_mask_that_is_copied_head_by_head_for_the_built_in_layer_is_found(mask: 
     assert codes(multihead(f"self.attn(x, x, x, attn_mask={mask})[0]")) == expected
 
 
+def test_copies_in_the_wrong_order_are_blamed_where_they_are_made() -> None:
+    copied = "t = x.size(1)\n        pairs = attention_mask.repeat(self.heads, 1, 1)"
+    source = multihead("self.attn(x, x, x, attn_mask=pairs)[0]").replace("t = x.size(1)", copied)
+    (finding,) = lint_source(source, "attention.py")
+    lines = source.splitlines()
+    assert "repeat" in lines[finding.location.line - 1]
+    assert [lines[place.line - 1].strip()[:6] for place, _ in finding.related] == ["return"]
+
+
 def test_argument_that_is_read_in_two_ways_is_found() -> None:
     body = """
     hide = attention_mask == 0

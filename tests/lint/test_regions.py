@@ -5,6 +5,8 @@ from __future__ import annotations
 import libcst as cst
 
 from attn_guard.lint.regions import cut
+from attn_guard.lint.run import lint_source
+from tests.lint.sources import attention
 
 SOURCE = '''\
 """def not_a_function(): class NotAClass:
@@ -101,3 +103,20 @@ def test_windows_line_ends_change_no_place() -> None:
         assert one.tree is not None
         assert other.tree is not None
         assert one.location(one.tree.name) == other.location(other.tree.name)
+
+
+def test_class_that_is_written_anew_later_is_read_as_well() -> None:
+    """As in notebooks, which redefine a class from cell to cell."""
+    unscaled, right = attention("q @ k.mT"), attention()
+    later = right[right.index("class Attention") :]
+    report = lint_source(f"{unscaled}\n\n{later}", "cells.py")
+    assert [(finding.code, finding.location.line) for finding in report] == [
+        ("ATN101", lint_source(unscaled, "cells.py").findings[0].location.line)
+    ]
+    assert lint_source(f"{right}\n\n{later}", "cells.py").findings == ()
+
+
+def test_name_of_a_class_means_the_last_of_that_name() -> None:
+    source = cut("a.py", "class A:\n    def f(self): pass\n\nclass A:\n    def g(self): pass\n")
+    assert list(source.classes["A"].methods) == ["g"]
+    assert [list(owner.methods) for owner in source.all_classes] == [["g"], ["f"]]

@@ -132,6 +132,8 @@ def test_shifted_triangle_is_found_in_built_in_layers(call: str) -> None:
         "self.attn(x, x, x, key_padding_mask=(ids != self.pad_id).to(torch.float32))[0]",
         "self.encoder(x, src_key_padding_mask=(ids == self.pad_id).to(x.dtype))",
         "self.encoder(x, torch.tril(torch.ones(t, t)))",
+        "self.attn(x, x, x, attn_mask=1 - attention_mask.float())[0]",
+        "self.attn(x, x, x, key_padding_mask=1.0 - attention_mask.to(torch.float32))[0]",
     ],
 )
 def test_flags_as_numbers_are_found_in_built_in_layers(call: str) -> None:
@@ -146,6 +148,8 @@ def test_flags_as_numbers_are_found_in_built_in_layers(call: str) -> None:
         "scores = scores + torch.tril(torch.ones(t, t))",
         "scores += mask.bool()",
         "scores = scores + (mask == 0).float()",
+        "scores = scores + (1.0 - mask)",
+        "mask = torch.ones_like(mask) - mask\nscores += mask[:, None, None]",
         "scores = scores + (torch.arange(t)[None, :] < lengths[:, None])[:, None, None, :].float()",
     ],
 )
@@ -165,6 +169,11 @@ def test_flags_added_to_the_scores_are_found(then: str) -> None:
         "scores = scores + torch.zeros(t, t).masked_fill(ids == pad_id, -1e9)",
         "hide = torch.zeros(t, t)\nhide[(ids == pad_id)] = float('-inf')\nscores = scores + hide",
         "scores = scores + (mask - 1.0) * 1e9",
+        "mask = 1 - mask\nmask = mask.masked_fill(mask.bool(), -1e9)\nscores = scores + mask",
+        "mask = 1.0 - mask.float()\nmask *= -1e4\nscores = scores + mask",
+        "mask = 1.0 - mask.float()\nmask[mask == 1] = float('-inf')\nscores = scores + mask",
+        "scores = scores + torch.log(1 - mask)",
+        "scores = scores * (1 - mask) + mask * -1e9",
     ],
 )
 def test_masks_that_hold_what_hides_may_be_added(then: str) -> None:
