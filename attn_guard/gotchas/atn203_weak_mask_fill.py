@@ -16,6 +16,9 @@ trained models, whose queries then looked at the future, with a perfect loss and
 `float("-inf")` has exactly no weight, in every dtype. A row in which every key is blocked then gives NaN; where such
 rows occur, `torch.finfo(scores.dtype).min`, applied once, keeps them finite.
 
+In source, logits of no query, as in attention pooling, are looked at for that product only, and only where their
+softmax goes on to weigh something and is not masked and normalised once more.
+
 The fill of a mask that only the run knows is measured by the probe: a leak at the module's own scores is an error.
 Where a causal module hides later keys with a bias of many numbers, the scores are replayed 30 times as large.
 
@@ -40,6 +43,7 @@ from attn_guard.gotchas import Gotcha
 if TYPE_CHECKING:
     from attn_guard.findings import Finding, Fix
     from attn_guard.lint.fixes import Blamed
+    from attn_guard.lint.function import Function
     from attn_guard.probe.fills import WeakFill
     from attn_guard.probe.xray import XRay
 
@@ -87,6 +91,13 @@ def _completed(site: Site, mask: Step) -> bool:
     return mask.fill == 0.0 and any(
         step.kind in (StepKind.MASK, StepKind.BIAS) and step.stage is Stage.SCORES and step.used for step in following
     )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """``logits * mask`` in attention that has no query, such as pooling."""
+    for product in function.zeroed_logits:
+        severity, message = _judge(0.0)
+        yield GOTCHA.at(product.location, message, severity=severity, expected="-inf", found="0")
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

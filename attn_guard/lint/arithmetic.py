@@ -12,6 +12,7 @@ from attn_guard.lint import (
     mask_use,
     masks,
     names,
+    pooling,
     positions,
     softmax_count,
     written_softmax,
@@ -68,6 +69,7 @@ def multiply(place: Place, left: Value, right: Value, *, divides: bool = False) 
     if isinstance(right, Tensor) and not (isinstance(left, Tensor) and left.role is not Role.PARAMETER):
         left, right = right, left
     if isinstance(left, Tensor):
+        _weigh(place, left, right)
         return _scale(place, left, right, divides)
     for mask, factor in ((left, right), (right, left)):
         if isinstance(factor, Scalar) and (found := as_mask(mask)):
@@ -95,11 +97,22 @@ def _scale(place: Place, tensor: Tensor, factor: Value, divides: bool) -> Tensor
         return tensor  # half of a rotation, which changes no length
     mask = as_mask(factor)
     if mask and tensor.role in MASKABLE:
-        return tensor.after(place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=0.0, text=mask.name))
+        step = place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=0.0, text=mask.name)
+        return tensor.after(step, zeroed=None)
+    if mask and tensor.role is Role.ACTIVATION:
+        tensor = pooling.masked(place, tensor, mask)
     hidden = tensor.role is Role.SCORES
     step = place.draft(StepKind.SCALE, stage=_STAGES.get(tensor.role))
     traced = tensor.traced and tensor.role in AFTER_SOFTMAX
     return tensor.after(step, traced=traced, opaque=tensor.opaque or hidden)
+
+
+def _weigh(place: Place, left: Tensor, right: Value) -> None:
+    """``weights * values``."""
+    for weights, values in ((left, right), (right, left)):
+        is_features = isinstance(values, Unknown | Tensor) and as_mask(values) is None
+        if isinstance(weights, Tensor) and weights.role is Role.WEIGHTS and is_features:
+            pooling.weigh(place, weights)
 
 
 _STAGES = {Role.SCORES: Stage.SCORES, Role.WEIGHTS: Stage.WEIGHTS, Role.CONTEXT: Stage.CONTEXT}
@@ -122,7 +135,7 @@ def divide(place: Place, left: Value, right: Value) -> Value:
         inverse = right.to_power(-1.0)
         return multiply(place, left, inverse, divides=True) if inverse else UNKNOWN
     if isinstance(left, Tensor) and left.role is Role.WEIGHTS:
-        return left.after(place.draft(StepKind.NORM, stage=Stage.WEIGHTS))
+        return left.after(place.draft(StepKind.NORM, stage=Stage.WEIGHTS), zeroed=None)
     if isinstance(left, Tensor):
         learned = isinstance(right, Tensor) and right.role is Role.PARAMETER
         step = place.draft(StepKind.SCALE, stage=_STAGES.get(left.role))
@@ -191,7 +204,7 @@ def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> T
         return tensor.after(
             place.draft(StepKind.BIAS, stage=mask_stage(tensor), text=text), opaque=tensor.opaque or not learned
         )
-    return tensor
+    return tensor if isinstance(other, Scalar) else replace(tensor, zeroed=None)
 
 
 def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
@@ -207,6 +220,7 @@ def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
         bounded=left.bounded or right.bounded,
         timed=left.timed or right.timed,
         ran=left.ran or right.ran,
+        zeroed=None,
     )
 
 
@@ -307,6 +321,7 @@ def _staged(steps: tuple[Draft, ...], stage: Stage) -> tuple[Draft, ...]:
 
 def attend(place: Place, weights: Tensor, value: Tensor | None, axes: Axes | None = None) -> Tensor:
     """The context: weights applied to values; ``axes`` are the sizes of the product."""
+    pooling.weigh(place, weights)
     step = place.draft(StepKind.CONTEXT, stage=Stage.CONTEXT)
     flow = weights.after(*_value_steps(value), step)
     for operands in reversed(place.record.operands):
@@ -382,6 +397,8 @@ def _is_pad(value: Value) -> bool:
 
 
 def invert(value: Value) -> Value:
+    if isinstance(value, Unknown) and value.order:
+        return replace(value, order=value.order.opposite)
     mask = as_mask(value)
     return mask.inverted() if mask else UNKNOWN
 
@@ -389,7 +406,17 @@ def invert(value: Value) -> Value:
 def both(place: Place, left: Value, right: Value, *, either: bool) -> Value:
     """``left & right`` or ``left | right``."""
     first, second = as_mask(left), as_mask(right)
+    if _never_differ(left, right, either=either):
+        return Mask(name=first.name if first else "mask", split=place.draft(StepKind.MASK))
     if first and second:
         return masks.joined(place, first, second, either=either)
     known = first or second
     return Mask(name=known.name, flags=known.flags, padding=known.padding) if known else UNKNOWN
+
+
+def _never_differ(left: Value, right: Value, *, either: bool) -> bool:
+    """Whether two comparisons are joined to what holds nowhere, or everywhere."""
+    first, second = (value.order if isinstance(value, Unknown) else None for value in (left, right))
+    if first is None or second is None:
+        return False
+    return first.opposite.excludes(second.opposite) if either else first.excludes(second)

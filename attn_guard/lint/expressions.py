@@ -11,6 +11,7 @@ import libcst as cst
 from attn_guard.lint import arithmetic, calls, layout, masks, modes, names, ops, positions, reshaping, sizes
 from attn_guard.lint.indexing import parts_of
 from attn_guard.lint.layers import item_of
+from attn_guard.lint.orders import Order
 from attn_guard.lint.place import Call, Place, integer
 from attn_guard.lint.position_tables import with_positions
 from attn_guard.lint.values import (
@@ -148,7 +149,8 @@ def _comparison(frame: Frame, node: cst.Comparison) -> Value:
     if isinstance(operator, cst.Equal | cst.NotEqual):
         return arithmetic.compare(frame.place(node), left, right, isinstance(operator, cst.Equal))
     symbol = _ORDERS.get(type(operator))
-    return arithmetic.ordered(frame.place(node), left, symbol, right) if symbol else UNKNOWN
+    result = arithmetic.ordered(frame.place(node), left, symbol, right) if symbol else UNKNOWN
+    return replace(result, order=Order(node)) if symbol and isinstance(result, Unknown) else result
 
 
 _ORDERS: dict[type, str] = {

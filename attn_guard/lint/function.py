@@ -209,6 +209,11 @@ class Function:
         return map(self._fault, self.record.noted.get(trouble, ()))
 
     @property
+    def zeroed_logits(self) -> Iterator[Fault]:
+        """Products with a mask that a softmax takes for logits, of which the weights go on to a value."""
+        return self._noted(Trouble.ZEROED_LOGITS)
+
+    @property
     def batch_attention(self) -> Iterator[Fault]:
         """Layers that run along the first axis, where the source shows that it is the batch."""
         return self._noted(Trouble.OVER_BATCH)

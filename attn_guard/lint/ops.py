@@ -19,6 +19,7 @@ from attn_guard.lint import (
     masks,
     modes,
     pieces,
+    pooling,
     reshaping,
     rotary,
     sizes,
@@ -133,7 +134,7 @@ def softmax(call: Call) -> Value:
     if isinstance(value, Tensor) and softmax_count.is_second(value, softmax_axis(call, value)):
         softmax_count.note_second(call.place, value)
         return value
-    return Tensor(Role.WEIGHTS)
+    return pooling.weights(value)
 
 
 def softmax_axis(call: Call, scores: Tensor) -> int | None:
@@ -165,14 +166,14 @@ def fill_where(call: Call, value: Value, mask: Mask | None, fill: float | None) 
             )
         if value.role is Role.SCORES and blocks:
             mask_use.blocks(call.place, mask, value, fill)
-        return value.after(step)
+        return value.after(step, zeroed=None)
     if fill is not None and fill <= masks.STRONG_FILL and (isinstance(value, Filled) or as_mask(value)):
         return _additive(fill, mask, value)
     if isinstance(value, Mask) and value.meaning is Meaning.ADDED:
         return value
     if isinstance(value, Filled) or as_mask(value):
         return Mask(name="mask")
-    return value
+    return replace(value, zeroed=None) if isinstance(value, Tensor) else value
 
 
 def _additive(fill: float, mask: Mask | None, value: Value = UNKNOWN) -> Mask:

@@ -43,6 +43,7 @@ _PRODUCT = _compiled(
         "mm": (r"mm\b(?<=\bmm)", r"mm\b(?<=\bbmm)", r"mm\b(?<=\bbaddbmm)"),
         "einsum": ("einsum",),
         "dot": (r"dot\b(?<=\bdot)",),
+        "mask": (r"mask[ \t]*\*", r"\*[ \t]*[\w.]*mask", r"mul_?\([^\n)]*mask"),
         "@": (r"@[ \t]", r"@(?<=[\w)\]]@)", r"@(?<=[\w)\]] @)"),  # not that of a decorator
         **_FUSED,
     }

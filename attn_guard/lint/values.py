@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import libcst as cst
 
     from attn_guard.lint.grid import Grid
+    from attn_guard.lint.orders import Order
     from attn_guard.lint.place import Call
     from attn_guard.lint.regions import Class, Region
 
@@ -26,13 +27,14 @@ class Unknown:
     """Something from outside, or from an operation that is not understood.
 
     ``parameter`` marks an argument, and ``default`` is the number that it has where nobody gives it. ``terms`` are the
-    sizes that it is the sum of.
+    sizes that it is the sum of, ``order`` the comparison that it came out of.
     """
 
     name: str = ""
     parameter: bool = False
     default: float | None = None
     terms: tuple[Scalar, ...] = ()
+    order: Order | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ class Tensor:
     of scores and weights count. grown: a cache was put in front of it, or of the keys of the scores.
     before_last: the size of the axis before it, where the rank is not known.
     raised: the ``exp`` that these scores went through, where nothing kept them small.
+    zeroed: the product with a mask that logits of no query and key, and what a softmax makes of them, have gone through.
     timed: the axis along which positions were added to it, and where. ran: the layer that it came out of, if that ran
     along its first axis.
     """
@@ -203,6 +206,7 @@ class Tensor:
     ran: Draft | None = None
     before_last: Scalar | None = None
     raised: Draft | None = None
+    zeroed: Draft | None = None
 
     def after(self, *steps: Draft, **changes: Any) -> Tensor:
         """This tensor after further steps."""
@@ -468,7 +472,7 @@ def join(left: Value, right: Value) -> Value:
         if isinstance(known, Tensor):
             return replace(known, traced=False, opaque=True, axes=None, last=None, order=None, grid=None)
         if isinstance(known, Mask):
-            return Mask(name=known.name)
+            return Mask(name=known.name, split=known.split)
         if isinstance(known, Layer | Closure) and isinstance(other, Layer | Closure):
             return UNKNOWN
     return UNKNOWN
@@ -519,6 +523,7 @@ def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
         bounded=left.bounded or right.bounded,
         timed=left.timed or right.timed,
         ran=left.ran or right.ran,
+        zeroed=left.zeroed or right.zeroed,
         axes=_join_axes(left.axes, right.axes),
         last=left.last if left.last == right.last else None,
         width=left.width if left.width == right.width or _mean_the_same(left.width, right.width) else None,
