@@ -16,6 +16,8 @@ left and with holes inside, too: under a causal mask no real token ever sees the
 mistake. Outputs at the padded positions themselves are undefined and left out.
 
 It stays silent for modules that promise nothing about a mask: an encoder without one is no mistake by itself.
+In source, `nn.Embedding(..., padding_idx=...)` says that there is padding: what it looked up and a built-in layer
+gets without any mask, causal ones included, is a warning.
 
 Example
 -------
@@ -50,7 +52,7 @@ GOTCHA = Gotcha(
 
 
 def lint(function: Function) -> Iterator[Finding]:
-    """A padding mask that a function with attention in it takes and never reads."""
+    """A padding mask that a function with attention in it takes and never reads, or padded ids without any mask."""
     for name, place in function.unread_padding_masks:
         for site in function.own_sites:
             if site.softmax is not None and not site.find(StepKind.MASK):
@@ -60,6 +62,9 @@ def lint(function: Function) -> Iterator[Finding]:
                     severity=Severity.ERROR if function.declares_mask(name) else Severity.WARNING,
                     related=(place, "the mask that is not used"),
                 )
+    for call in function.unmasked_padding:
+        message = "the input holds padding, and no mask is given; padded keys get weight"
+        yield GOTCHA.at(call.location, message, severity=Severity.WARNING, related=call.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -11,8 +11,8 @@ of two in which True keeps, `a | b` keeps what either does. With a causal and a 
 padding visible as well as the real future, and only what is both padding and future is hidden. Two masks that never
 agree, such as "in the future" and "too far back", hide nothing at all.
 
-In source, the triangle and the padding have to be seen as such: a prefix that is kept beside a triangle is a design. Two
-comparisons that can never hold at once, such as `i < j` and `i > j + window`, are found whatever they compare.
+In source, the triangle and the padding have to be seen as such: a prefix that is kept beside a triangle is a design.
+Two comparisons that can never hold at once, such as `i < j` and `i > j + window`, are found whatever they compare.
 
 Example
 -------

@@ -220,6 +220,7 @@ def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
         bounded=left.bounded or right.bounded,
         timed=left.timed or right.timed,
         ran=left.ran or right.ran,
+        pads=left.pads or right.pads,
         zeroed=None,
     )
 
@@ -285,7 +286,7 @@ def project(place: Place, value: Tensor | None, width: Scalar | None) -> Tensor:
     axes = (*value.axes[:-1], width) if value and value.axes else None
     step = place.draft(StepKind.PROJECTION, text=value.name if value else "")
     plain = Tensor(steps=(step,), traced=True, axes=axes, last=width, order=layout.CONTIGUOUS)
-    return replace(plain, timed=value.timed, ran=value.ran) if value else plain
+    return replace(plain, timed=value.timed, ran=value.ran, pads=value.pads) if value else plain
 
 
 def score(place: Place, query: Tensor, key: Tensor, axes: Axes | None = None) -> Tensor:

@@ -209,6 +209,11 @@ class Function:
         return map(self._fault, self.record.noted.get(trouble, ()))
 
     @property
+    def unmasked_padding(self) -> Iterator[Fault]:
+        """Calls of built-in layers whose input holds padding, without any mask."""
+        return self._noted(Trouble.PADS_SEEN)
+
+    @property
     def zeroed_logits(self) -> Iterator[Fault]:
         """Products with a mask that a softmax takes for logits, of which the weights go on to a value."""
         return self._noted(Trouble.ZEROED_LOGITS)

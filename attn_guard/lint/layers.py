@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attn_guard.lint import arithmetic, modes, ops
+from attn_guard.lint import arithmetic, modes, ops, padded_inputs
 from attn_guard.lint.arithmetic import as_tensor
 from attn_guard.lint.place import Call
 from attn_guard.lint.sdpa import multihead_attention, transformer_layer
@@ -42,7 +42,8 @@ def call_layer(layer: Layer, call: Call) -> Value:
     if kind == "Embedding":
         ids = as_tensor(value)
         width = _width(layer)
-        return Tensor(axes=(*ids.axes, width) if ids and ids.axes else None, last=width)
+        axes = (*ids.axes, width) if ids and ids.axes else None
+        return Tensor(axes=axes, last=width, pads=padded_inputs.looked_up(layer, call))
     if kind == "Identity":
         return value
     if kind == "Rearrange":

@@ -148,8 +148,8 @@ def indexed(tensor: Tensor) -> Tensor:
         order = tensor.order
         if order:
             order = tuple(place - 1 for place in order[1:]) if order[0] == 0 else None
-        return replace(tensor, axes=tensor.axes[1:], order=order, timed=None, ran=None, grid=None)
-    return replace(tensor, axes=None, order=None, timed=None, ran=None, grid=None)
+        return replace(tensor, axes=tensor.axes[1:], order=order, timed=None, ran=None, grid=None, pads=None)
+    return replace(tensor, axes=None, order=None, timed=None, ran=None, grid=None, pads=None)
 
 
 def divided(axis: Scalar | None, parts: int) -> Scalar | None:

@@ -43,10 +43,13 @@ _PRODUCT = _compiled(
         "mm": (r"mm\b(?<=\bmm)", r"mm\b(?<=\bbmm)", r"mm\b(?<=\bbaddbmm)"),
         "einsum": ("einsum",),
         "dot": (r"dot\b(?<=\bdot)",),
-        "mask": (r"mask[ \t]*\*", r"\*[ \t]*[\w.]*mask", r"mul_?\([^\n)]*mask"),
         "@": (r"@[ \t]", r"@(?<=[\w)\]]@)", r"@(?<=[\w)\]] @)"),  # not that of a decorator
         **_FUSED,
     }
+)
+_MASKED_LOGITS = re.compile(
+    r"(?:mask\w*[ \t]*\*|\*=?[ \t]*[\w.]*mask|mul_?\([^\n)]*mask)[^\n]*\n?(?:[^\n]*\n){0,4}?[^\n]*oftmax"
+    r"|oftmax\([^\n]*(?:mask\w*[ \t]*\*|\*[ \t]*[\w.]*mask)"
 )
 _IN_BYTES = tuple(
     (word.encode(), tuple(re.compile(pattern.pattern.encode()) for pattern in patterns)) for word, patterns in _BUILT
@@ -69,6 +72,11 @@ def holds_core(text: str) -> bool:
 def holds_product(text: str) -> bool:
     """Whether a piece of source multiplies tensors so that it could make scores or a context."""
     return _holds(text, _PRODUCT)
+
+
+def holds_masked_logits(text: str) -> bool:
+    """Whether a piece of source multiplies something by a mask shortly before a softmax."""
+    return "mask" in text and _MASKED_LOGITS.search(text) is not None
 
 
 def _holds(text: str, words: Iterable[tuple[str, tuple[re.Pattern[str], ...]]]) -> bool:

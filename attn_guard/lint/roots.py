@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from attn_guard.lint.einsum_letters import holds_lost_letter
-from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core, holds_product
+from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core, holds_masked_logits, holds_product
 from attn_guard.lint.regions import Region, Source
 
 _HOPS = 2
@@ -34,7 +34,7 @@ def _with_core(source: Source) -> Iterator[Region]:
         if not holds_core(owner.text):
             continue
         layers = set(_LAYERS.findall(owner.text))
-        uses = re.compile(rf"self\.(?:{'|'.join(map(re.escape, layers))})\s*[(\[]") if layers else None
+        uses = re.compile(rf"self\.(?:{'|'.join(map(re.escape, layers))})\s*[(\[:]") if layers else None
         for region in owner.methods.values():
             if region.name != "__init__" and (holds_core(region.text) or (uses and uses.search(region.text))):
                 yield region
@@ -42,8 +42,8 @@ def _with_core(source: Source) -> Iterator[Region]:
 
 def _meets_product(source: Source, region: Region) -> bool:
     """Whether there is a product near a core: in it, in its class, or in what uses it. Without one, a softmax routes,
-    classifies or samples."""
-    if holds_product(region.owner.text if region.owner else region.text):
+    classifies or samples, unless its logits are masked by a product."""
+    if holds_product(region.owner.text if region.owner else region.text) or holds_masked_logits(region.text):
         return True
     if region.owner and region.name == "forward":
         around: Iterator[Region] = _users(source, {region.owner.name})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import arithmetic, mask_sources, mask_use, modes
+from attn_guard.lint import arithmetic, mask_sources, mask_use, modes, padded_inputs
 from attn_guard.lint.attended_axes import along_first_axis, over_heads
 from attn_guard.lint.fused_scores import attended, masked, scaled_scores
 from attn_guard.lint.place import Call, is_absent
@@ -65,6 +65,7 @@ def multihead_attention(call: Call, layer: Layer) -> Value:
     value = arithmetic.as_tensor(call.arg(2, "value"))
     if query is None or key is None:
         return Sequence((Tensor(),), endless=True)
+    padded_inputs.check(call, layer, (key,), given)
     sources = (_projected(call, query), _projected(call, key))
     scores = arithmetic.score(call.place, *sources)
     scores = replace(scores, opaque=scores.opaque or call.spread, traced=False)
@@ -97,7 +98,10 @@ def transformer_layer(call: Call, layer: Layer) -> Value:
     positional = _POSITIONAL.get(layer.kind, ())
     given = {name: call.given(index, name) for index, name in enumerate(positional)}
     given |= {name: value for name, value in call.kwargs.items() if name.endswith("mask")}
-    _read_masks(call, f"nn.{layer.kind}", {name: mask for name, mask in given.items() if name.endswith("mask")})
+    masks = {name: mask for name, mask in given.items() if name.endswith("mask")}
+    _read_masks(call, f"nn.{layer.kind}", masks)
+    inputs = [arithmetic.as_tensor(value) for name, value in given.items() if value is not None and name not in masks]
+    padded_inputs.check(call, layer, inputs, masks)
     value = arithmetic.as_tensor(call.arg(0, "src", "tgt"))
     call.place.record.attended.append(call.place.draft(StepKind.CONTEXT))
     ran = along_first_axis(call, layer, value)
@@ -123,7 +127,9 @@ def _read_masks(call: Call, layer: str, given: Mapping[str, Value | None]) -> No
         if mask:
             mask_use.too_flat_for(call.place, name, mask)
         if mask and mask.tiled and name == "attn_mask":
-            event = Event(mask.tiled, related=call.place.draft(StepKind.MASK), label="which numbers heads sample by sample")
+            event = Event(
+                mask.tiled, related=call.place.draft(StepKind.MASK), label="which numbers heads sample by sample"
+            )
             call.place.record.note(Trouble.TILED, event)
         if isinstance(mask, Mask) and (mask.kind is Kind.FLOAT or mask.meaning is Meaning.ADDED):
             mask_use.added(call.place, mask)

@@ -183,7 +183,9 @@ class Tensor:
     of scores and weights count. grown: a cache was put in front of it, or of the keys of the scores.
     before_last: the size of the axis before it, where the rank is not known.
     raised: the ``exp`` that these scores went through, where nothing kept them small.
-    zeroed: the product with a mask that logits of no query and key, and what a softmax makes of them, have gone through.
+    pads: the embedding that looked it up, where that knows of padding among its ids.
+    zeroed: the product with a mask that logits of no query and key, and what a softmax makes of them, have gone
+    through.
     timed: the axis along which positions were added to it, and where. ran: the layer that it came out of, if that ran
     along its first axis.
     """
@@ -207,6 +209,7 @@ class Tensor:
     before_last: Scalar | None = None
     raised: Draft | None = None
     zeroed: Draft | None = None
+    pads: Draft | None = None
 
     def after(self, *steps: Draft, **changes: Any) -> Tensor:
         """This tensor after further steps."""
@@ -524,6 +527,7 @@ def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
         timed=left.timed or right.timed,
         ran=left.ran or right.ran,
         zeroed=left.zeroed or right.zeroed,
+        pads=left.pads or right.pads,
         axes=_join_axes(left.axes, right.axes),
         last=left.last if left.last == right.last else None,
         width=left.width if left.width == right.width or _mean_the_same(left.width, right.width) else None,
