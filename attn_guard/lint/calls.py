@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -13,10 +14,12 @@ from attn_guard.lint.flash_attention import flash_attention, is_flash_attention
 from attn_guard.lint.flex_attention import create_block_mask, flex_attention
 from attn_guard.lint.layers import call_layer, make_layer
 from attn_guard.lint.place import Call
+from attn_guard.lint.prefilter import holds_core, holds_product
 from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import (
     UNKNOWN,
     Bound,
+    Choice,
     ClassReference,
     Closure,
     Dotted,
@@ -30,6 +33,7 @@ from attn_guard.lint.values import (
     Tensor,
     Text,
     Value,
+    join,
 )
 
 if TYPE_CHECKING:
@@ -51,9 +55,13 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
     if isinstance(function, Layer | Instance):
         return _module(frame, function, call)
     if isinstance(function, Closure):
-        return frame.walk.call(function, call, frame)
+        result = frame.walk.call(function, call, frame)
+        _take_back(frame, node)
+        return result
     if isinstance(function, ClassReference):
         return Instance(function.type, call)
+    if isinstance(function, Choice):
+        return _any_of(frame, function, call)
     if is_flash_attention(name := _name_of(node.func)):
         return flash_attention(call, name)
     if isinstance(node.func, cst.Name):
@@ -76,6 +84,15 @@ def _module(frame: Frame, module: Value, call: Call) -> Value:
     return _in_turn(frame, module, call) if module.kind == "Sequential" else call_layer(module, call)
 
 
+def _take_back(frame: Frame, node: cst.Call) -> None:
+    """Gives names the values that a call has left in them by changing its arguments in place."""
+    for index, name, value in frame.walk.changed:
+        positional = [arg.value for arg in node.args if arg.keyword is None and not arg.star]
+        named = [arg.value for arg in node.args if arg.keyword is not None and arg.keyword.value == name]
+        for given in named or positional[index : index + 1]:
+            frame.rebind(given, value)
+
+
 def _forward(frame: Frame, module: Instance, call: Call) -> Value:
     forward = frame.walk.attribute(module, "forward")
     if not isinstance(forward, Closure):
@@ -84,6 +101,17 @@ def _forward(frame: Frame, module: Instance, call: Call) -> Value:
     if any(site.region.owner is module.type for site in frame.walk.record.sites.values()):
         frame.walk.record.attended.append(call.place.draft(StepKind.CONTEXT))
     return result
+
+
+def _any_of(frame: Frame, choice: Choice, call: Call) -> Value:
+    """A call of one of several modules; those that only norm, activate and the like are not worth a walk."""
+    if not any(holds_core(module.type.text) or holds_product(module.type.text) for module in choice.options):
+        return opaque(call)
+    results: list[Value] = []
+    for index, module in enumerate(choice.options):
+        with frame.walk.record.inside(call.place.node, index):
+            results.append(_forward(frame, module, call))
+    return reduce(join, results)
 
 
 def _in_turn(frame: Frame, layer: Layer, call: Call) -> Value:

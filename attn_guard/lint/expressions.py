@@ -18,6 +18,7 @@ from attn_guard.lint.values import (
     UNKNOWN,
     Atom,
     Bound,
+    Choice,
     Closure,
     Dotted,
     Filled,
@@ -191,6 +192,8 @@ def attribute(frame: Frame, owner: Value, name: str) -> Value:
     """``owner.name``."""
     if isinstance(owner, Instance):
         return frame.walk.attribute(owner, name)
+    if isinstance(owner, Choice):
+        return named(name)
     if isinstance(owner, Layer) and name == "p" and "Dropout" in owner.kind:
         return modes.rate_of(owner)
     if isinstance(owner, Dotted):

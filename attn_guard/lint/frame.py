@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Frame:
-    """One function while it is walked: its names, and what it has returned so far."""
+    """One function while it is walked: its names, and what it has returned so far.
+
+    ``borrowed`` are the parameters that are still the caller's own objects, each with its place among them; ``changed``
+    are those of them that were changed in place.
+    """
 
     walk: Walk
     region: Region
@@ -46,6 +50,8 @@ class Frame:
     ended: bool = False
     mode_tests: int = 0  # tests of training mode that returned early
     masked: dict[str, tuple[Draft, Draft | None]] = field(default_factory=dict)
+    borrowed: dict[str, int] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
 
     def place(self, node: cst.CSTNode) -> Place:
         return Place(node, self.region, self.walk.record)
@@ -59,6 +65,7 @@ class Frame:
         """``target = value``; unpacks, and learns the axes of a tensor whose shape is unpacked."""
         if isinstance(target, cst.Name):
             self.names[target.value] = _called(target.value, value)
+            self.borrowed.pop(target.value, None)
         elif isinstance(target, cst.Tuple | cst.List):
             self._unpack(target, value)
         elif isinstance(target, cst.Attribute):
@@ -129,7 +136,10 @@ class Frame:
         """What an in-place operation leaves in the name it works on."""
         while isinstance(node, cst.Attribute) and node.attr.value == "data":
             node = node.value
-        if isinstance(node, cst.Name | cst.Attribute):
+        if isinstance(node, cst.Name) and node.value in self.borrowed:
+            self.names[node.value] = value
+            self.changed.add(node.value)
+        elif isinstance(node, cst.Name | cst.Attribute):
             self.assign(node, value)
 
 

@@ -51,6 +51,7 @@ class Walk:
         self.source = source
         self.record = Record()
         self.budget = _BUDGET
+        self.changed: list[tuple[int, str, Value]] = []  # arguments that the latest call has changed in place
         self.instance: Instance | None = None
         self._classes = classes
         self._stack: list[cst.CSTNode] = []
@@ -151,6 +152,7 @@ class Walk:
 
     def call(self, function: Closure, call: Call, frame: Frame) -> Value:
         """The value of a call of a function in the file, which is walked with these arguments."""
+        self.changed = []
         if len(self._stack) >= _DEPTH or self.budget <= 0 or function.node in self._stack:
             return opaque(call)
         return self._walk(function, call)
@@ -175,6 +177,7 @@ class Walk:
             self.record.mode_tests -= frame.mode_tests
         if len(self._stack) == 0:
             self.record.returned = frame.returned
+        self.changed = [(at, name, frame.names[name]) for name, at in frame.borrowed.items() if name in frame.changed]
         for name, (step, core) in frame.masked.items():
             if len(re.findall(rf"\b{name}\b", region.text)) == 1:
                 self.record.drop(step, core)
@@ -198,7 +201,8 @@ class Walk:
         promised = _promised_masks(frame.region.owner) if call is None and frame.region.owner else {}
         for index, param in enumerate([*params, *node.params.kwonly_params]):
             name = param.name.value
-            given = call.given(index if index < len(params) else 10_000, name) if call else None
+            frame.borrowed[name] = index if index < len(params) else 10_000
+            given = call.given(frame.borrowed[name], name) if call else None
             if given is not None:
                 frame.names[name] = given
             elif call is not None and not call.spread and param.default is not None:

@@ -396,6 +396,13 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """One of several objects: which, is decided by arguments that nobody knows."""
+
+    options: tuple[Instance, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ClassReference:
     """A class of the same file, not called yet."""
 
@@ -442,12 +449,14 @@ Value: TypeAlias = (
     | Dotted
     | Layer
     | Instance
+    | Choice
     | ClassReference
     | Closure
     | Bound
 )
 
 UNKNOWN = Unknown()
+_MOST_OPTIONS = 6  # each is walked where one of them is called
 
 
 def join(left: Value, right: Value) -> Value:
@@ -467,6 +476,8 @@ def join(left: Value, right: Value) -> Value:
         return Sequence(items, left.endless or right.endless)
     if isinstance(left, Scalar) and isinstance(right, Scalar) and left.means(right):
         return left
+    if isinstance(left, Instance | Choice) and isinstance(right, Instance | Choice):
+        return _either(left, right)
     for known, other in ((left, right), (right, left)):
         if isinstance(known, Closure) and isinstance(other, Unknown | Dotted):
             return known  # one of several functions, of which this one is in the file
@@ -479,6 +490,12 @@ def join(left: Value, right: Value) -> Value:
         if isinstance(known, Layer | Closure) and isinstance(other, Layer | Closure):
             return UNKNOWN
     return UNKNOWN
+
+
+def _either(left: Instance | Choice, right: Instance | Choice) -> Value:
+    options = [*(left.options if isinstance(left, Choice) else (left,))]
+    options += [one for one in (right.options if isinstance(right, Choice) else (right,)) if one not in options]
+    return Choice(tuple(options)) if len(options) <= _MOST_OPTIONS else UNKNOWN
 
 
 def join_named(name: str, left: Value, right: Value) -> Value:

@@ -1,0 +1,132 @@
+"""Modules of which one of several is used, and helpers that change what they are given in place."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from attn_guard.lint.run import lint_source
+from tests.lint.sources import attention, forward
+from tests.lint.test_masks import codes
+
+CHOSEN = """\
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Dot(nn.Module):
+    def __init__(self, normalise=True):
+        super().__init__()
+        self.normalise = normalise
+
+    def forward(self, query, x):
+        scores = torch.bmm(query, x.transpose(1, 2)) * query.size(-1) ** -0.5
+        if self.normalise:
+            scores = F.softmax(scores, dim=-1)
+        return scores, x
+
+
+class Cosine(nn.Module):
+    def forward(self, query, x):
+        scores = torch.bmm(F.normalize(query, dim=-1), F.normalize(x, dim=-1).transpose(1, 2)) * 10.0
+        return F.softmax(scores, dim=-1), x
+
+
+class Pick(nn.Module):
+    def forward(self, x, weights):
+        return x[torch.arange(len(x)), weights.argmax(-1)]
+
+
+class Average(nn.Module):
+    def forward(self, x, weights):
+        return torch.bmm(weights, x)
+
+
+class Align(nn.Module):
+    def __init__(self, kind, pick):
+        super().__init__()
+        if kind == "dot":
+            self.weigh = {dot}
+        elif kind == "cosine":
+            self.weigh = Cosine()
+        else:
+            raise ValueError(kind)
+        self.apply = Pick() if pick else Average()
+
+    def hide(self, weights, lengths):
+        keep = torch.arange(weights.size(2))[None, :] < lengths[:, None]
+        {change}
+
+    def forward(self, query, x, lengths):
+        weights, x = self.weigh(query, x)
+        {call}
+        return self.apply(x, weights)
+"""
+CHANGE = 'weights[~keep.unsqueeze(1).expand_as(weights)] = float("-inf")'
+
+
+def chosen(dot: str = "Dot()", change: str = CHANGE, call: str = "self.hide(weights, lengths)") -> list[str]:
+    source = CHOSEN.format(dot=dot, change=change, call=textwrap.indent(call, " " * 8).strip())
+    return [finding.code for finding in lint_source(source, "align.py")]
+
+
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        (CHANGE, "self.hide(weights, lengths)"),
+        (CHANGE, "self.hide(lengths=lengths, weights=weights)"),
+        ("weights.masked_fill_(~keep[:, None], -torch.inf)", "self.hide(weights, lengths)"),
+        ("weights.mul_(keep_mask)", "self.hide(weights, lengths)"),
+    ],
+)
+def test_mask_that_a_helper_writes_into_weights_of_another_module_is_found(change: str, call: str) -> None:
+    assert chosen(change=change, call=call) == ["ATN201"]
+
+
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        ("return keep", "self.hide(weights, lengths)"),
+        (f"weights = weights.clone()\n        {CHANGE}", "self.hide(weights, lengths)"),  # the caller's are as before
+        (CHANGE, "self.hide(weights.clone(), lengths)"),
+    ],
+)
+def test_what_a_helper_does_to_something_of_its_own_changes_nothing(change: str, call: str) -> None:
+    assert chosen(change=change, call=call) == []
+
+
+def test_scores_that_become_weights_after_the_mask_are_fine() -> None:
+    source = CHOSEN.format(dot="Dot(normalise=False)", change=CHANGE, call="self.hide(weights, lengths)")
+    source = source.replace('elif kind == "cosine":\n            self.weigh = Cosine()\n        ', "")
+    source = source.replace("self.apply(x, weights)", "self.apply(x, weights.softmax(-1))")
+    assert lint_source(source, "align.py").findings == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("scores.masked_fill_(mask == 0, 1e-9)", ["ATN203"]),
+        ("scores[mask == 0] = -1e9", []),
+        ("scores = scores.masked_fill(mask == 0, 1e-9)", []),  # of which the caller sees nothing
+    ],
+)
+def test_mask_that_a_helper_puts_on_the_scores_is_read(body: str, expected: list[str]) -> None:
+    source = attention(then="self.hide(scores, mask)")
+    helper = f"    def hide(self, scores, mask):\n        {body}\n\n    def forward"
+    assert codes(source.replace("    def forward", helper)) == expected
+
+
+def test_one_of_two_modules_is_read_with_either() -> None:
+    block = """
+    return self.o(self.attend(q, k, v))
+    """
+    source = forward(block).replace(
+        "        self.scale =",
+        "        self.attend = Plain() if heads > 1 else Fused()\n        self.scale =",
+    )
+    plain = "class Plain(nn.Module):\n    def forward(self, q, k, v):\n        return (q @ k.mT).softmax(-1) @ v\n\n\n"
+    fused = "class Fused(nn.Module):\n    def forward(self, q, k, v):\n"
+    fused += "        return F.scaled_dot_product_attention(q, k, v)\n\n\n"
+    assert codes(source.replace("class Attention", f"{plain}{fused}class Attention")) == ["ATN101"]
