@@ -13,6 +13,10 @@ look at, is useless. A loss that is too good is often the only sign.
 Often there is a mask, but not on the path that runs: it is built only when a cache is set up, only when there is
 none, only together with a padding mask, or `is_causal=True` is left out of one call among several.
 
+In source, a class is taken to be causal by its contract or its name. A triangle drawn for a size that the same function
+asserts to be 1 hides nothing, and a class of masks loses the triangle of a subclass where a method such as `to` returns
+an object of its own name.
+
 The probe changes one input position at a time and draws which outputs follow. It reports where the future enters. A
 module that is called without the mask which its parent would supply is not causal and need not be: this is an error
 only where the module declares `@attn_guard.contract(causal=True)`, and a warning where that is inferred from a
@@ -51,8 +55,16 @@ GOTCHA = Gotcha(
 
 
 def lint(function: Function) -> Iterator[Finding]:
-    """A class that is causal by contract or by name, with attention that nothing masks."""
+    """A class that is causal by contract or by name with attention that nothing masks, a causal mask of one cell, and
+    copies of a causal mask that are not causal."""
     declared = function.promises.get("causal") is True
+    for mask in function.single_cells:
+        message = "the causal mask has one query and one key; broadcast over others, it hides nothing"
+        help = "draw it for as many queries and keys as there are"
+        yield GOTCHA.at(mask.location, message, severity=Severity.WARNING, help=help)
+    for copy in function.lossy_copies:
+        message = f"{function.name}() of a {copy.text} gives a {function.class_name}, which is not causal"
+        yield GOTCHA.at(copy.location, message, severity=Severity.WARNING, help="make the copy with type(self)(...)")
     if function.name != "forward" or not (declared or "causal" in function.class_name.lower()):
         return
     if any(word in name.lower() for name in function.parameters for word in ("mask", "bias", "causal")):

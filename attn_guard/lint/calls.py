@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import arithmetic, expressions, fillings, ops, sizes
+from attn_guard.lint import arithmetic, expressions, fillings, ops, single_cells, sizes
 from attn_guard.lint.flash_attention import flash_attention, is_flash_attention
 from attn_guard.lint.flex_attention import create_block_mask, flex_attention
 from attn_guard.lint.layers import call_layer, make_layer
@@ -48,6 +48,7 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
         return _super_call(frame, node, node.func.attr.value)
     function = expressions.evaluate(frame, node.func)
     call = _arguments(frame, node)
+    single_cells.check(frame, node)
     if isinstance(function, Bound):
         return _method(frame, node, function, call)
     if isinstance(function, Dotted):

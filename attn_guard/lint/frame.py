@@ -38,7 +38,7 @@ class Frame:
     """One function while it is walked: its names, and what it has returned so far.
 
     ``borrowed`` are the parameters that are still the caller's own objects, each with its place among them; ``changed``
-    are those of them that were changed in place.
+    are those of them that were changed in place. ``ones`` are sizes that it asserts to be 1.
     """
 
     walk: Walk
@@ -52,6 +52,7 @@ class Frame:
     masked: dict[str, tuple[Draft, Draft | None]] = field(default_factory=dict)
     borrowed: dict[str, int] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
+    ones: list[Scalar] = field(default_factory=list)
 
     def place(self, node: cst.CSTNode) -> Place:
         return Place(node, self.region, self.walk.record)

@@ -12,7 +12,7 @@ import libcst as cst
 
 from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
-from attn_guard.lint import grouping, names, wiring, written_softmax
+from attn_guard.lint import copies, grouping, names, wiring, written_softmax
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.fused_call import fused_call
 from attn_guard.lint.idle_dropout import idle_dropouts
@@ -207,6 +207,19 @@ class Function:
 
     def _noted(self, trouble: Trouble) -> Iterator[Fault]:
         return map(self._fault, self.record.noted.get(trouble, ()))
+
+    @property
+    def lossy_copies(self) -> Iterator[Fault]:
+        """Where it copies its own object as one of its class, although a causal subclass inherits it."""
+        for method, derived in copies.lossy(self.classes):
+            if method is self.region:
+                for made in copies.copies(self._tree, self.class_name):
+                    yield Fault(self._place(made), derived.name)
+
+    @property
+    def single_cells(self) -> Iterator[Fault]:
+        """Causal masks of one query and one key."""
+        return self._noted(Trouble.SINGLE_CELL)
 
     @property
     def unmasked_padding(self) -> Iterator[Fault]:

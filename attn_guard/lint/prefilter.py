@@ -33,6 +33,7 @@ _FUSED = {
     "Transformer": _BUILT_IN[1:],
 }
 _WRITTEN_SOFTMAX = r"\.exp\((?s:.){0,600}?sum\("
+_CAUSAL_MASK = _compiled({word: (rf"{word}\w*(?:Mask|Bias)\w*\(\s*\w",) for word in ("Causal", "Triangular")})
 _BUILT = _compiled({"oftmax": (_SOFTMAX,), **_FUSED})
 _CORE = (*_BUILT, *_compiled({".exp(": (_WRITTEN_SOFTMAX,)}))
 _HEAD = 2000  # where imports stand: a word that few files hold is searched only in those that import torch
@@ -52,7 +53,8 @@ _MASKED_LOGITS = re.compile(
     r"|oftmax\([^\n]*(?:mask\w*[ \t]*\*|\*[ \t]*[\w.]*mask)"
 )
 _IN_BYTES = tuple(
-    (word.encode(), tuple(re.compile(pattern.pattern.encode()) for pattern in patterns)) for word, patterns in _BUILT
+    (word.encode(), tuple(re.compile(pattern.pattern.encode()) for pattern in patterns))
+    for word, patterns in (*_BUILT, *_CAUSAL_MASK)
 )
 
 

@@ -86,6 +86,7 @@ class Trouble(StrEnum):
     SECOND_SOFTMAX = "a softmax of weights"
     UNUSED_SOFTMAX = "a softmax that nobody reads"
     NO_SOFTMAX = "masked scores that meet the value"
+    SINGLE_CELL = "a causal mask of one cell"
     PADS_SEEN = "a layer that is given padding and no mask"
     ZEROED_LOGITS = "weights of logits that were multiplied by a mask"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from attn_guard.lint import copies
 from attn_guard.lint.einsum_letters import holds_lost_letter
 from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core, holds_masked_logits, holds_product
 from attn_guard.lint.regions import Region, Source
@@ -24,6 +25,7 @@ def roots(source: Source) -> list[Region]:
         if hop == 0:
             for region in _users(source, built):
                 chosen.setdefault(id(region), region)
+    chosen |= {id(region): region for region, _ in copies.lossy(source.all_classes)}
     return list(chosen.values())
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence as Many
 import libcst as cst
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import expressions, modes, ops, sizes, softmax_count
+from attn_guard.lint import expressions, modes, ops, single_cells, sizes, softmax_count
 from attn_guard.lint.attributes import stays_behind
 from attn_guard.lint.frame import Frame
 from attn_guard.lint.record import Event, Trouble, last_step
@@ -57,6 +57,7 @@ def _run_small(frame: Frame, node: cst.BaseSmallStatement | cst.CSTNode) -> None
         frame.ended = True
     elif isinstance(node, cst.Assert):
         expressions.evaluate(frame, node.test)
+        single_cells.learn(frame, node.test)
 
 
 def _assign(frame: Frame, node: cst.Assign) -> None:

@@ -1,0 +1,44 @@
+"""Classes of masks whose copies lose what a causal subclass adds: ``return BlockMask(self.lengths)`` in ``to``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+
+from attn_guard.lint.regions import Class, Region
+
+_CAUSAL = re.compile(r"causal|triangular", re.IGNORECASE)
+_MASK = re.compile(r"mask|bias", re.IGNORECASE)
+
+
+def lossy(classes: Iterable[Class]) -> Iterator[tuple[Region, Class]]:
+    """Methods that make an object of their own class by its name, each with a causal subclass that inherits it.
+
+    A subclass counts that is causal by its name, where its base is not, and that has a method of its base anew.
+    """
+    known = {owner.name: owner for owner in classes}
+    for derived in known.values():
+        if _CAUSAL.search(derived.name) and _MASK.search(derived.name):
+            for base in (known[name] for name in derived.bases if name in known and not _CAUSAL.search(name)):
+                inherited = [method for name, method in base.methods.items() if name not in derived.methods]
+                if len(inherited) < len(base.methods):
+                    yield from ((one, derived) for one in inherited if f"return {base.name}(" in one.text)
+
+
+def copies(function: cst.FunctionDef, owner: str) -> Iterator[cst.Call]:
+    """The calls that a function returns and that make an object of ``owner`` out of nothing but ``self``."""
+    for line in function.body.body:
+        for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            made = statement.value if isinstance(statement, cst.Return) else None
+            if isinstance(made, cst.Call) and isinstance(made.func, cst.Name) and made.func.value == owner:
+                if made.args and all(_is_own(arg.value) for arg in made.args):
+                    yield made
+
+
+def _is_own(node: cst.BaseExpression) -> bool:
+    """``self.lengths``, ``self.lengths.to(device)``."""
+    while isinstance(node, cst.Attribute | cst.Call | cst.Subscript):
+        node = node.func if isinstance(node, cst.Call) else node.value
+    return isinstance(node, cst.Name) and node.value == "self"
