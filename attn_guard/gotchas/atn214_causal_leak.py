@@ -60,8 +60,8 @@ def lint(function: Function) -> Iterator[Finding]:
     declared = function.promises.get("causal") is True
     for mask in function.single_cells:
         message = "the causal mask has one query and one key; broadcast over others, it hides nothing"
-        help = "draw it for as many queries and keys as there are"
-        yield GOTCHA.at(mask.location, message, severity=Severity.WARNING, help=help)
+        mended = "draw it for as many queries and keys as there are"
+        yield GOTCHA.at(mask.location, message, severity=Severity.WARNING, help=mended)
     for copy in function.lossy_copies:
         message = f"{function.name}() of a {copy.text} gives a {function.class_name}, which is not causal"
         yield GOTCHA.at(copy.location, message, severity=Severity.WARNING, help="make the copy with type(self)(...)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
@@ -32,13 +32,20 @@ def copies(function: cst.FunctionDef, owner: str) -> Iterator[cst.Call]:
     for line in function.body.body:
         for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
             made = statement.value if isinstance(statement, cst.Return) else None
-            if isinstance(made, cst.Call) and isinstance(made.func, cst.Name) and made.func.value == owner:
-                if made.args and all(_is_own(arg.value) for arg in made.args):
-                    yield made
+            if isinstance(made, cst.Call) and _is_name(made.func, owner) and _are_own(made.args):
+                yield made
+
+
+def _is_name(node: cst.BaseExpression, name: str) -> bool:
+    return isinstance(node, cst.Name) and node.value == name
+
+
+def _are_own(args: Sequence[cst.Arg]) -> bool:
+    return bool(args) and all(_is_own(arg.value) for arg in args)
 
 
 def _is_own(node: cst.BaseExpression) -> bool:
     """``self.lengths``, ``self.lengths.to(device)``."""
     while isinstance(node, cst.Attribute | cst.Call | cst.Subscript):
         node = node.func if isinstance(node, cst.Call) else node.value
-    return isinstance(node, cst.Name) and node.value == "self"
+    return _is_name(node, "self")

@@ -42,7 +42,7 @@ def found(method: str = COPY, derived: str = "CausalBlockMask", override: str = 
     [
         COPY,
         "def clone(self):\n        return BlockMask(self.lengths.clone(), self.batch)",
-        "def __getitem__(self, at):\n        '''Some samples.'''\n        return BlockMask(self.lengths[at], self.batch)",
+        "def __getitem__(self, at):\n        '''Some.'''\n        return BlockMask(self.lengths[at], self.batch)",
     ],
 )
 @pytest.mark.parametrize("derived", ["CausalBlockMask", "BlockCausalFromBottomRightMask"])
