@@ -32,10 +32,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Detector, Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -64,3 +65,13 @@ def probe(xray: XRay) -> Iterator[Finding]:
                 expected="exp(scores - scores.amax(dim=-1, keepdim=True))",
                 found=f"exp of scores that reach {anatomy.highest_score:.3g}; it overflows above 11.1 in float16",
             )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Takes the largest score of each row off first. Unsafe: a row that is blocked whole becomes NaN."""
+    scores, total = blamed.argument(0, "input"), blamed.related
+    axis = total.argument(1, "dim") if total else None
+    if blamed.called != "exp" or scores is None or not scores.is_name or axis is None:
+        return None
+    shifted = f"{scores.text} - {scores.text}.amax(dim={axis.text}, keepdim=True)"
+    return unsafe(blamed.replacing(scores, f"({shifted})" if blamed.receiver else shifted))

@@ -35,10 +35,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Detector, Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -67,3 +68,13 @@ def probe(xray: XRay) -> Iterator[Finding]:
             expected="finite rows, and finite gradients",
             found=rows.reach,
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The lowest number that there is in place of -inf. Unsafe: a row without keys then averages all of them."""
+    scores, filled = blamed.argument(0, "input"), blamed.argument(2, "value")
+    if blamed.called not in ("masked_fill", "masked_fill_") or scores is None or not scores.is_name or filled is None:
+        return None
+    return (
+        unsafe(blamed.replacing(filled, f"torch.finfo({scores.text}.dtype).min")) if blamed.imports("torch") else None
+    )

@@ -28,13 +28,15 @@ Use instead
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.contractions import LostLetter
     from attn_guard.probe.xray import XRay
@@ -94,3 +96,15 @@ def _message(lost: LostLetter) -> str:
         return f"an axis of size {lost.size} is named twice; only the diagonal is read"
     whose = "the attention weights are" if lost.of_weights else "one operand is"
     return f"{whose} summed over an axis of size {lost.size} before the product"
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """The letter that weights have alone, given to the value: ``bhij,bihd`` sums over j only as ``bhij,bjhd``. Unsafe:
+    another letter may be the wrong one."""
+    lost = re.search(r"axis (\w) stands in one operand alone", blamed.finding.message)
+    equation = blamed.argument(0) if blamed.called == "einsum" and lost else None
+    found = re.fullmatch(r"([\"'])(\w+)(\s*,\s*)(\w+)(\s*->\s*\w+\1)", equation.text) if equation else None
+    if lost is None or found is None or found[2][-1] != lost[1] or found[4].count(found[2][-2]) != 1:
+        return None
+    value = found[4].replace(found[2][-2], lost[1])
+    return unsafe(blamed.replacing(equation, f"{found[1]}{found[2]}{found[3]}{value}{found[5]}"))

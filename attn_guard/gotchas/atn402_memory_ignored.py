@@ -26,15 +26,17 @@ Use instead
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Stage, StepKind
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -74,3 +76,14 @@ def probe(xray: XRay) -> Iterator[Finding]:
         expected=f"an output that changes with {cross.memory}",
         found="the same output, bit for bit",
     )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Asks the memory where keys and values are the query itself. Unsafe: it may be the argument that is left over."""
+    query, *others = (blamed.argument(index, name) for index, name in enumerate(("query", "key", "value")))
+    memory = re.match(r"(\w+) is never read", blamed.finding.message)
+    if memory is None or query is None or not blamed.is_layer:
+        return None
+    if any(other is None or other.text != query.text for other in others):
+        return None
+    return unsafe(blamed.all(*(blamed.replacing(other, memory[1]) for other in others)))
