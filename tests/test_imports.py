@@ -34,6 +34,10 @@ def test_linting_needs_no_torch() -> None:
     assert modules.isdisjoint({"torch", "numpy"})
 
 
+def test_linting_sound_attention_needs_no_libcst() -> None:
+    assert loaded(LINT, str(examples() / "fixed")).isdisjoint({"libcst", "torch", "numpy"})
+
+
 def test_linting_nothing_relevant_needs_no_parser(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("x = 1\n")
     assert "torch" not in loaded(LINT, str(tmp_path))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import libcst as cst
-
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.regions import Class
 
 _PLACED = re.compile(r"device|cuda|Buffer|Parameter|\bnp\.|numpy")
@@ -20,7 +19,7 @@ def stays_behind(name: str, value: cst.BaseExpression, family: Sequence[Class]) 
         return False
     if any(_MOVES_ITSELF.search(cls.text) or _is_buffer(name, cls.text) for cls in family):
         return False
-    if _PLACED.search(cst.Module([]).code_for_node(value)):
+    if _PLACED.search(cst.code(value)):
         return False
     methods = [method for cls in family for method in cls.methods.values() if method.name != "__init__"]
     readers = [method.text for method in methods if re.search(rf"\bself\.{name}\b", method.text)]

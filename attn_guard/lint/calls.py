@@ -6,10 +6,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import arithmetic, expressions, fillings, ops, single_cells, sizes
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.flash_attention import flash_attention, is_flash_attention
 from attn_guard.lint.flex_attention import create_block_mask, flex_attention
 from attn_guard.lint.layers import call_layer, make_layer

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-import libcst as cst
-
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.regions import Class, Region
 
 _CAUSAL = re.compile(r"causal|triangular", re.IGNORECASE)
@@ -29,11 +28,10 @@ def lossy(classes: Iterable[Class]) -> Iterator[tuple[Region, Class]]:
 
 def copies(function: cst.FunctionDef, owner: str) -> Iterator[cst.Call]:
     """The calls that a function returns and that make an object of ``owner`` out of nothing but ``self``."""
-    for line in function.body.body:
-        for statement in line.body if isinstance(line, cst.SimpleStatementLine) else ():
-            made = statement.value if isinstance(statement, cst.Return) else None
-            if isinstance(made, cst.Call) and _is_name(made.func, owner) and _are_own(made.args):
-                yield made
+    for statement in function.body.body:
+        made = statement.value if isinstance(statement, cst.Return) else None
+        if isinstance(made, cst.Call) and _is_name(made.func, owner) and _are_own(made.args):
+            yield made
 
 
 def _is_name(node: cst.BaseExpression, name: str) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import libcst as cst
-
 from attn_guard.lint import arithmetic, calls, layout, masks, modes, names, ops, positions, reshaping, sizes
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.indexing import parts_of
 from attn_guard.lint.layers import item_of
 from attn_guard.lint.orders import Order
@@ -63,9 +62,9 @@ def _name(frame: Frame, node: cst.Name) -> Value:
 
 def _number(frame: Frame, node: cst.Integer | cst.Float) -> Value:
     try:
-        return Scalar(float(node.value))
-    except ValueError:  # in another base
         return Scalar(float(node.evaluated_value))
+    except OverflowError:  # an integer of hundreds of digits
+        return UNKNOWN
 
 
 def _string(frame: Frame, node: cst.SimpleString) -> Value:
@@ -201,7 +200,7 @@ def attribute(frame: Frame, owner: Value, name: str) -> Value:
     if name == "shape":
         return Shape(owner)
     if name in ("T", "mT", "mH") and isinstance(owner, Tensor):
-        return reshaping.transpose_last(Call(frame.place(cst.Name(name)), (owner,)))
+        return reshaping.transpose_last(Call(frame.place(cst.Name(None, name)), (owner,)))
     if name == "data":
         return owner
     if isinstance(owner, Unknown) and owner.name == "finfo":

@@ -35,9 +35,9 @@ def with_fix(finding: Finding, make: MakeFix | None, source: Source) -> Finding:
 def _blamed(finding: Finding, source: Source, place: Location) -> Blamed | None:
     for region in source.regions:
         if region.is_parsed and region.line <= place.line <= region.line + region.text.count("\n"):
-            node = region.expression_at(place)
+            node = region.written.expression_at(place)
             if node is not None:
-                return Blamed(source, region, node, finding)
+                return Blamed(source, region.written, node, finding)
     return None
 
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from attn_guard.anatomy import Size
 from attn_guard.lint import arithmetic, expressions, modes, names, ops, sizes
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.place import Call, Place
 from attn_guard.lint.values import (
     UNKNOWN,

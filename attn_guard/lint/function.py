@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import libcst as cst
-
 from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
 from attn_guard.lint import copies, grouping, names, wiring, written_softmax
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.fused_call import fused_call
 from attn_guard.lint.idle_dropout import idle_dropouts

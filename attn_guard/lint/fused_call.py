@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import libcst as cst
-
 from attn_guard.anatomy import Axis, Site, Stage, StepKind
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.paths import is_named_like_a_switch
 from attn_guard.lint.record import SiteDraft
 from attn_guard.lint.values import Draft, Instance, Role, Tensor
@@ -74,4 +73,4 @@ def _mask(node: cst.CSTNode) -> str | None:
 
 
 def _code(node: cst.CSTNode) -> str:
-    return cst.Module([]).code_for_node(node)
+    return cst.code(node)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import libcst as cst
-
 from attn_guard.anatomy import Axis
 from attn_guard.lint import layout, names
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.values import Axes, Scalar, Tensor
 
 

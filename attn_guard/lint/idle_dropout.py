@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-import libcst as cst
-
 from attn_guard.lint import names
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.regions import Class, Region
 
 _LAYER = re.compile(r"Dropout\w*\(")
@@ -79,7 +78,7 @@ def _assignments(node: cst.CSTNode | None) -> Iterator[tuple[cst.BaseExpression,
 
 def _drops(name: str, value: cst.BaseExpression, texts: Iterable[str]) -> bool:
     """Whether an attribute is a dropout layer, or a rate that goes nowhere else either."""
-    written = cst.Module([]).code_for_node(value)
+    written = cst.code(value)
     if _LAYER.search(written):
         return True
     given = re.fullmatch(r"(?:\w+\.)*(\w+)", written)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from attn_guard.lint import attended_axes
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.values import Axes, Scalar, Tensor
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence as Many
 from dataclasses import replace
 
-import libcst as cst
-
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import names
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.place import Place
 from attn_guard.lint.values import (
     UNKNOWN,

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import names
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.record import Event, Record, Trouble
 from attn_guard.lint.values import (
     UNKNOWN,
@@ -93,9 +92,7 @@ def within_a_test(record: Record) -> Iterator[None]:
 def leaves(node: cst.If) -> bool:
     """Whether the body of an ``if`` ends with a return."""
     body = node.body.body
-    last = body[-1] if body else None
-    small = last.body if isinstance(last, cst.SimpleStatementLine) else body
-    return bool(small) and isinstance(small[-1], cst.Return | cst.Raise)
+    return bool(body) and isinstance(body[-1], cst.Return | cst.Raise)
 
 
 def note_unread(seen: AttentionMap, target: cst.BaseExpression, region: Region, record: Record) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-import libcst as cst
-
 from attn_guard.lint import names
+from attn_guard.lint import nodes as cst
 
 _OWN_MASK = re.compile(r"mask|causal|tril|triu|future|subsequent|look_?ahead", re.IGNORECASE)
 
@@ -42,7 +41,7 @@ def _ifs(node: cst.CSTNode) -> Iterator[cst.If]:
 
 
 def _asks_for(test: cst.BaseExpression, name: str) -> bool:
-    return cst.Module([]).code_for_node(test).strip("() ") == f"{name} is not None"
+    return cst.code(test) == f"{name} is not None"
 
 
 def _joins(node: cst.CSTNode, given: str) -> Iterator[tuple[cst.CSTNode, str]]:

@@ -10,10 +10,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-import libcst as cst
+from attn_guard.lint import nodes as cst
 
 _EXTENT = re.compile(r"window|size|len|width|span|radius|look|block|chunk|context|limit|max", re.IGNORECASE)
-_PRINTER = cst.Module([])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +52,7 @@ def _collect(node: cst.BaseExpression, sign: int, terms: Counter[str]) -> None:
         _collect(node.left, sign, terms)
         _collect(node.right, sign if isinstance(node.operator, cst.Add) else -sign, terms)
     else:
-        bare = node.with_changes(lpar=(), rpar=()) if hasattr(node, "lpar") else node
-        terms[_PRINTER.code_for_node(bare)] += sign
+        terms[cst.code(node)] += sign
 
 
 def _is_extent(term: str) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import libcst as cst
-
 from attn_guard.anatomy import StepKind
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.place import Call, is_absent
 from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import Draft, Layer, Scalar, Tensor, Unknown, Value

@@ -1,22 +1,44 @@
-"""Calls libcst's parser, and keeps from it what would crash it."""
+"""Parses source text, and keeps from the parsers what would crash them."""
 
 from __future__ import annotations
 
 import re
+import warnings
 
-import libcst as cst
+from attn_guard.lint import building
+from attn_guard.lint.nodes import Module
 
 _BRACKET = re.compile(r"[()\[\]{}]")
-_DEEPEST = 200  # CPython's own limit; at ten times that, the native parser overflows its stack and kills the process
+_DEEPEST = 200  # CPython's own limit; at ten times that, libcst's parser overflows its stack and kills the process
 _LAMBDAS = 500
-_SIGNS = tuple(sign * 500 for sign in ("-", "+", "~", "not "))  # the parser takes the square of their number
+_SIGNS = tuple(sign * 500 for sign in ("-", "+", "~", "not "))  # libcst's parser takes the square of their number
 
 
-def parse(text: str) -> cst.Module | None:
-    """The tree of a source text, or None if it does not parse."""
+def parse(text: str) -> Module | None:
+    """The tree of a source text, or None if it does not parse.
+
+    Raises RecursionError for an expression of hundreds of terms.
+    """
+    if is_too_deep(text):
+        return None
     try:
-        return None if is_too_deep(text) else cst.parse_module(text)
-    except (cst.ParserSyntaxError, RecursionError, ValueError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return building.module(text)
+    except SyntaxError:
+        return _parsed_as_newer(text)
+    except (ValueError, MemoryError):
+        return None
+
+
+def _parsed_as_newer(text: str) -> Module | None:
+    import libcst  # late, as it takes longer to import than most files take to read
+
+    from attn_guard.lint import newer_syntax
+
+    try:
+        return newer_syntax.module(text)
+    except (libcst.ParserSyntaxError, ValueError, RecursionError):
         return None
 
 

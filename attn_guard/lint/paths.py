@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 
-import libcst as cst
-
 from attn_guard.anatomy import Stage, StepKind
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.record import SiteDraft
 from attn_guard.lint.values import Branch, Draft
 
@@ -51,5 +50,5 @@ def is_switch(node: cst.CSTNode) -> bool:
     """Whether a statement chooses an implementation, and not by what masks there are."""
     if not isinstance(node, cst.If | cst.IfExp):
         return False
-    test = cst.Module([]).code_for_node(node.test)
+    test = cst.code(node.test)
     return bool(_SWITCH.search(test)) and not _ABOUT_MASKS.search(test)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from attn_guard.lint.values import UNKNOWN, Draft, Flag, Nothing, Scalar, Value
 
 if TYPE_CHECKING:
-    import libcst as cst
-
     from attn_guard.anatomy import StepKind
+    from attn_guard.lint import nodes as cst
     from attn_guard.lint.record import Record
     from attn_guard.lint.regions import Region
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import expressions, names
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.values import Role, Scalar, Tensor, Value
 

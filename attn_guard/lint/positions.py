@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence as Many
 from dataclasses import replace
 
-import libcst as cst
-
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import names
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.masks import drawn
 from attn_guard.lint.place import Call, Place, integer
 from attn_guard.lint.values import UNKNOWN, Kind, Mask, Meaning, Positions, Scalar, Tensor, Triangle, Unknown, Value

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import libcst as cst
-
 from attn_guard.anatomy import Site
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.function import Function
 from attn_guard.lint.record import Record, SiteDraft

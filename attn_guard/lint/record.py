@@ -12,8 +12,7 @@ from attn_guard.anatomy import Stage, StepKind
 from attn_guard.lint.values import Branch, Draft, Role, Scalar, Tensor, Value, join
 
 if TYPE_CHECKING:
-    import libcst as cst
-
+    from attn_guard.lint import nodes as cst
     from attn_guard.lint.regions import Region
 
 

@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-
-import libcst as cst
-from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+from typing import TYPE_CHECKING
 
 from attn_guard.findings import Location
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.parsing import parse
+
+if TYPE_CHECKING:
+    from attn_guard.lint.written import Written
 
 _LANDMARK = re.compile(
     r"\n(?P<indent>[ \t]*)(?:(?P<decorator>@)|(?:async[ \t]+)?(?P<kind>def|class)[ \t]+(?P<name>\w+)[ \t]*[(:\[])"
@@ -34,7 +36,10 @@ _BLOCK = "if 1:\n"  # an indented region is parsed as the body of such a block, 
 @lru_cache(maxsize=256)
 def _parsed(text: str, copy: int) -> cst.Module | None:
     """A tree for a text. Libraries repeat whole functions from file to file, so the latest trees are kept."""
-    return parse(text)
+    try:
+        return parse(text)
+    except RecursionError:  # an expression of hundreds of terms; no attention is written like that
+        return cst.Module(None, [])
 
 
 @dataclass(eq=False)
@@ -56,19 +61,24 @@ class Region:
         return f"{self.owner.name}.{self.name}" if self.owner else self.name
 
     @property
-    def _indented(self) -> bool:
+    def is_indented(self) -> bool:
         return self.text[:1] in " \t"
+
+    @property
+    def parsed(self) -> str:
+        """The text that is parsed for it."""
+        return _BLOCK + self.text if self.is_indented else self.text
 
     @cached_property
     def _module(self) -> cst.Module | None:
-        return _parsed(_BLOCK + self.text if self._indented else self.text, self.copy)
+        return _parsed(self.parsed, self.copy)
 
     @cached_property
     def tree(self) -> cst.FunctionDef | None:
-        """The function's node, or None if its text does not parse."""
+        """The function's node, or None if its text does not parse, or is too much to read."""
         body: Iterable[cst.CSTNode] = self._module.body if self._module else ()
         block = next(iter(body), None)
-        if self._indented and isinstance(block, cst.If):
+        if self.is_indented and isinstance(block, cst.If):
             body = block.body.body
         return next((node for node in body if isinstance(node, cst.FunctionDef)), None)
 
@@ -78,51 +88,42 @@ class Region:
 
     @property
     def is_unreadable(self) -> bool:
-        return self.is_parsed and self.tree is None
+        return self.is_parsed and self._module is None
 
-    @cached_property
-    def _positions(self) -> dict[cst.CSTNode, CodeRange]:
-        assert self._module is not None
-        wrapper = MetadataWrapper(self._module, unsafe_skip_copy=True)
-        try:
-            return dict(wrapper.resolve(PositionProvider))
-        except RecursionError:
-            return {}
+    @property
+    def shift(self) -> int:
+        """How many lines of the file stand before what is parsed."""
+        return self.line - (2 if self.is_indented else 1)
 
     def location(self, node: cst.CSTNode) -> Location:
         """Where a node of this region's tree is in the file."""
-        place = self._positions.get(node)
+        place = node.at
         if place is None:
             return Location(self.path, self.line)
-        shift = self.line - (2 if self._indented else 1)
         return Location(
             self.path,
-            place.start.line + shift,
-            place.start.column + 1,
-            place.end.line + shift,
-            place.end.column + 1,
+            place.lineno + self.shift,
+            self._column(place.lineno, place.col_offset),
+            place.end_lineno + self.shift,
+            self._column(place.end_lineno, place.end_col_offset),
         )
 
-    def expression_at(self, place: Location) -> cst.BaseExpression | None:
-        """The outermost expression that stands exactly at a place."""
-        found: cst.BaseExpression | None = None
-        for node in self._positions:  # a node comes after its children
-            if isinstance(node, cst.BaseExpression) and self.location(node) == place:
-                found = node
-        return found
-
-    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """The node that a node of this region's tree is a part of."""
-        return self._parents.get(node)
+    def _column(self, line: int, offset: int) -> int:
+        """The column, from 1, of what stands behind so many bytes of a line of what is parsed."""
+        if self.text.isascii():
+            return offset + 1
+        return len(self._lines[line - 1].encode()[:offset].decode(errors="replace")) + 1
 
     @cached_property
-    def _parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
-        waiting: list[cst.CSTNode] = [self._module] if self._module else []
-        found: dict[cst.CSTNode, cst.CSTNode] = {}
-        for node in waiting:
-            found.update(dict.fromkeys(node.children, node))
-            waiting.extend(node.children)
-        return found
+    def _lines(self) -> list[str]:
+        return self.parsed.split("\n")
+
+    @cached_property
+    def written(self) -> Written:
+        """The same with its brackets, spaces and comments."""
+        from attn_guard.lint.written import Written  # late: it brings libcst
+
+        return Written(self)
 
 
 @dataclass(eq=False)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import libcst as cst
-
 from attn_guard.anatomy import Stage, StepKind
 from attn_guard.lint import grid, grouping, layout, masks, positions
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.attended_axes import text_of
 from attn_guard.lint.moved_axes import joined_axis, moved_axis

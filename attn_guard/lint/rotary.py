@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import layout, names, positions
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.place import Call
 from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import Scalar, Value

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Many
 
-import libcst as cst
-
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.place import Call
 from attn_guard.lint.values import Scalar, Sequence, Value
 

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import expressions
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import Scalar
 

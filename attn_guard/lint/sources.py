@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-import libcst as cst
+from attn_guard.lint import nodes as cst
 
 Sources = dict[str, frozenset[str]]
 

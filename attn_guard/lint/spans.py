@@ -14,7 +14,8 @@ import libcst as cst
 from attn_guard.findings import Location
 
 if TYPE_CHECKING:
-    from attn_guard.lint.regions import Region, Source
+    from attn_guard.lint.regions import Source
+    from attn_guard.lint.written import Written
 
 _ATOMS = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
 _NO_SPACE = cst.SimpleWhitespace("")
@@ -74,7 +75,7 @@ class Span:
     """An expression and its place. What it cannot be sure of, it answers with None."""
 
     source: Source
-    region: Region
+    region: Written
     node: cst.BaseExpression
 
     @property

@@ -33,10 +33,10 @@ class Spelling(Span):
         """Where the constructor of the class makes the layer that is called."""
         name = attribute_of_self(self.node.func) if isinstance(self.node, cst.Call) else ""
         constructor = self.region.owner.methods.get("__init__") if self.region.owner and name else None
-        if constructor is None or constructor.tree is None:
+        if constructor is None or constructor.written.tree is None:
             return None
-        values = list(_assigned(constructor.tree, name))
-        return replace(self, region=constructor, node=values[0]) if len(values) == 1 else None
+        values = list(_assigned(constructor.written.tree, name))
+        return replace(self, region=constructor.written, node=values[0]) if len(values) == 1 else None
 
     @property
     def called(self) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as Many
 
-import libcst as cst
-
 from attn_guard.anatomy import StepKind
 from attn_guard.lint import expressions, modes, ops, single_cells, sizes, softmax_count
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.attributes import stays_behind
 from attn_guard.lint.frame import Frame
 from attn_guard.lint.record import Event, Trouble, last_step
@@ -31,9 +30,8 @@ def run_body(frame: Frame, body: cst.BaseSuite) -> None:
     for statement in body.body:
         if frame.ended or frame.walk.budget <= 0:
             return
-        if isinstance(statement, cst.SimpleStatementLine):
-            for small in statement.body:
-                _run_small(frame, small)
+        if isinstance(statement, cst.BaseSmallStatement):
+            _run_small(frame, statement)
         else:
             _run(frame, statement)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-import libcst as cst
-
 from attn_guard.lint import expressions, modes, names
+from attn_guard.lint import nodes as cst
+from attn_guard.lint.building import expression
 from attn_guard.lint.calls import opaque
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.frame import Frame
@@ -143,8 +143,8 @@ class Walk:
         if not _SIMPLE.fullmatch(text) or len(text) > 80:
             return UNKNOWN
         try:
-            node = cst.parse_expression(text)
-        except cst.ParserSyntaxError:
+            node = expression(text)
+        except SyntaxError:
             return UNKNOWN
         region = Region(self.source.path, "", 1, "")
         value = expressions.evaluate(Frame(self, region, {}), node)

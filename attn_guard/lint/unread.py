@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import libcst as cst
+from attn_guard.lint import nodes as cst
 
 _SIMPLE = (cst.Assign, cst.AnnAssign, cst.Expr)
 

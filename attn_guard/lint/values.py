@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from attn_guard.anatomy import Size, Stage, StepKind
 
 if TYPE_CHECKING:
-    import libcst as cst
-
+    from attn_guard.lint import nodes as cst
     from attn_guard.lint.grid import Grid
     from attn_guard.lint.orders import Order
     from attn_guard.lint.place import Call

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 
-import libcst as cst
-
 from attn_guard.anatomy import Stage
 from attn_guard.lint import names
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.record import Operands
 from attn_guard.lint.regions import Class
 from attn_guard.lint.values import Draft, Instance, Layer

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.regions import cut
 from attn_guard.lint.run import lint_source
 from tests.lint.sources import attention
