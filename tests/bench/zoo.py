@@ -107,9 +107,8 @@ def _of_pool(wanted: Sequence[str], jobs: int, known: set[str]) -> Generator[Res
 
 
 def run(wanted: list[str], out: Path, jobs: int) -> None:
-    import transformers  # noqa: F401  (loaded once, before the workers are forked)
-
     prepare()
+    outcome("bert", ())  # what every type needs is loaded once, before the workers are forked
     known = {part["name"] for result in read(out).values() for part in result["classes"] if not part["declined"]}
     with out.open("a", encoding="utf-8") as lines:
         for done, result in enumerate(outcomes(wanted, jobs, known), 1):

@@ -48,12 +48,16 @@ def kinds() -> list[str]:
 def example(kind: str) -> Example:
     """A small model of a type with a call that runs. Raises `NotBuiltError`, whose text begins with how far it got."""
     failures: list[str] = []
+    tried: list[dict[str, Any]] = []
     reached = "configuration"
     for size in _SIZES:
         try:
             config = configuration(kind, **size)
         except Exception as error:
             raise NotBuiltError(f"configuration: {brief(error)}") from error
+        if (values := config.to_dict()) in tried:
+            continue
+        tried.append(values)
         classes = list(model_classes(kind, config))
         if not classes:
             raise NotBuiltError("configuration: no model class is known for it")
