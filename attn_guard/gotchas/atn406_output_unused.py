@@ -15,7 +15,8 @@ parameters that were meant for it never get a gradient.
 
 The linter reports a call whose result no statement reads afterwards.
 
-Attention that is computed for its weights, which are returned, is not reported.
+Attention that is computed for its weights, which are returned, is not reported, and neither is that of the last layer
+over a second stream, which served the layers before.
 
 Example
 -------
@@ -68,7 +69,8 @@ def probe(xray: XRay) -> Iterator[Finding]:
     for wiring in xray.wirings:
         trace = wiring.anatomy.trace
         if wiring.output_goes_nowhere:
-            yield GOTCHA.at(trace.context.location, expected="influence on the output", found="none")
+            if not wiring.ends_a_stream(xray.wirings):
+                yield GOTCHA.at(trace.context.location, expected="influence on the output", found="none")
         elif wiring.idle_output:
             yield _unprojected(trace.merge[-1] if trace.merge else trace.context, wiring.idle_output)
     for normaliser in xray.normalisers:

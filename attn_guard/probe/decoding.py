@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from attn_guard.probe.calling import parameters_of
 from attn_guard.probe.copies import NotCopiedError
 from attn_guard.probe.decoder import Decoder
+from attn_guard.probe.designs import decodes_by_prompt
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.mismatch import Mismatch
 from attn_guard.probe.ways_of_decoding import decoders
@@ -31,7 +33,7 @@ def mismatch(xray: XRay) -> Mismatch | None:
     A module whose full pass looks ahead, or gives a beginning of the input other numbers than the whole of it, cannot
     be decoded to the same end, and a module that draws random numbers never is: nothing is known of these.
     """
-    if xray.tape.failure is not None or not xray.sites:
+    if xray.tape.failure is not None or not xray.sites or decodes_by_prompt(xray.module):
         return None
     with preserved(xray.module, xray.seed):
         try:
@@ -93,7 +95,8 @@ def _masks_itself(decoder: Decoder) -> bool:
     """Whether chunks need no mask from the caller: none was left out, or the cache is declared."""
     masks = [name for name in parameters_of(decoder.xray.module) if "mask" in name]
     whole_model = not decoder.arguments[decoder.main].is_floating_point()
-    return whole_model or decoder.xray.promised("cache") or all(decoder.arguments.get(n) is not None for n in masks)
+    given = (leaf for name in masks for leaf in tree_leaves(decoder.arguments.get(name)))
+    return whole_model or decoder.xray.promised("cache") or all(leaf is not None for leaf in given)
 
 
 def _compared(decoder: Decoder, whole: Tensor, lengths: tuple[int, ...], tolerance: float) -> Mismatch | None:

@@ -94,6 +94,19 @@ class Delivery:
         return any(not self.made.isdisjoint(others) for others in operands)
 
     @property
+    def reaches_own_scores(self) -> bool:
+        """Whether a site whose scores the mask has a part in has keys of the input that the mask is taken to speak
+        of."""
+        tape = self.seen.tape
+        own = {stream.rows.value for stream in self.seen.streams.all if stream.name == self.stream.name}
+        return any(
+            not self.made.isdisjoint(set(op.inputs) - {incoming})
+            and not own.isdisjoint(tape.ancestors(anatomy.trace.key))
+            for anatomy in self.seen.sites
+            for incoming, op in on_scores(anatomy)
+        )
+
+    @property
     def acts(self) -> bool:
         """Whether the mask is one to judge: what it means is promised, or it has a part in scores."""
         return self.meaning is not None or self.reaches_scores
@@ -232,7 +245,7 @@ def handed_over(xray: XRay, name: str, meaning: MaskMeaning | None, stream: Stre
                 return found
             if not found.reaches_scores and found.is_idle:
                 return weak or found
-            if found.reaches_scores:
+            if found.reaches_own_scores:
                 if any(anatomy.blocked is not None for anatomy in seen.sites):
                     return found
                 weak = weak or found

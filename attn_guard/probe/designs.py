@@ -16,11 +16,21 @@ PROMISES = {
     "transformers.models.gpt_neo.": Contract(scale=1.0),  # its first weights were trained without a scale
 }
 
+# A kind of layer, as configurations call it, that keeps a prompt whole and a window of what was decoded after it: what
+# is decoded then depends on where the prompt ended.
+WINDOW_AFTER_PROMPT = "reference_sliding_attention"
+
 
 def known_contract(module: nn.Module) -> Contract:
     """What the library that a module comes from is known to promise; an empty contract where nothing is known."""
     home = type(module).__module__
     return next((promises for prefix, promises in PROMISES.items() if home.startswith(prefix)), Contract())
+
+
+def decodes_by_prompt(module: nn.Module) -> bool:
+    """Whether the configuration of a module, or of a part of it, states that decoding is no pass over the whole."""
+    configs = (getattr(part, "config", None) for part in module.modules())
+    return any(WINDOW_AFTER_PROMPT in (getattr(config, "layer_types", None) or ()) for config in configs)
 
 
 def configured(owner: nn.Module, scale: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,12 +24,16 @@ class ReplayError(Exception):
 
 # Operations that choose places by the numbers there, and the axis along which they choose. Experts, buckets and sparse
 # keys are chosen so, and Python often reads the choice; hence it stays as it was recorded, like any choice of Python's.
+# The largest and the smallest are a choice only where something reads which one it is.
 CHOICES: dict[str, Callable[..., int | None]] = {
     "topk": lambda value, k, dim=-1, *_, **__: dim,
     "sort": lambda value, dim=-1, *_, **__: dim,
     "argmax": lambda *_, **__: None,
     "argmin": lambda *_, **__: None,
+    "max": lambda value, dim=0, *_, **__: dim,
+    "min": lambda value, dim=0, *_, **__: dim,
 }
+_EXTREMES = ("max", "min")
 
 
 class Replay:
@@ -45,7 +50,9 @@ class Replay:
         self.tape = tape
         self.targets = tuple(targets)
         self._recorded: Sequence[Tensor] = _Doubled(tape.values) if double else tape.values
-        self._plan = [tape.prepared(op, double, _Instruction) for op in _needed(tape, set(sources), set(targets))]
+        self._plan = [
+            tape.prepared(op, double, partial(_Instruction, tape)) for op in _needed(tape, set(sources), set(targets))
+        ]
 
     def __call__(self, changed: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Target → its value when the ``changed`` values take the place of the recorded ones.
@@ -98,7 +105,7 @@ def _needed(tape: Tape, sources: set[int], targets: set[int]) -> list[Op]:
 class _Instruction:
     """An operation made ready to run on other values: its arguments as a flat list with the places of its inputs."""
 
-    def __init__(self, op: Op, double: bool) -> None:
+    def __init__(self, tape: Tape, op: Op, double: bool) -> None:
         self.op = op if not double else replace(op, args=_in_double(op.args), kwargs=_in_double(op.kwargs))
         op = self.op
         self._structure: TreeSpec | None = None
@@ -110,7 +117,7 @@ class _Instruction:
         self._inputs = [(place, index, index in op.writes) for place, index in leaves]
         # a reshape for a view, since a changed value may lie in memory in another way
         self._run: Callable[..., Any] = torch.reshape if op.run is torch.ops.aten.view.default else op.run
-        self._is_plain = op.name != "native_dropout" and op.name not in CHOICES
+        self._is_plain = op.name != "native_dropout" and not _chooses(tape, op)
 
     def run(self, values: dict[int, Tensor], recorded: Sequence[Tensor]) -> None:
         """Adds the operation's outputs to ``values``."""
@@ -140,6 +147,15 @@ class _Instruction:
         return _same_choice(recorded[op.outputs[-1]], axis, args[0], len(op.outputs))
 
 
+def _chooses(tape: Tape, op: Op) -> bool:
+    """Whether an operation chooses places, and they are read where it is not all that it does."""
+    if op.name not in _EXTREMES:
+        return op.name in CHOICES
+    return len(op.outputs) == 2 and (
+        next(tape.consumers(op.outputs[1]), None) is not None or op.outputs[1] in tape.results()
+    )
+
+
 def _is_list_of_values(argument: Any) -> bool:
     return isinstance(argument, list | tuple) and any(isinstance(leaf, Ref) for leaf in argument)
 
@@ -157,7 +173,10 @@ def _same_dropout(mask: Tensor, value: Tensor, p: float, train: bool | None = Tr
 
 def _same_choice(places: Tensor, axis: int | None, value: Tensor, outputs: int) -> tuple[Tensor, ...]:
     """The places that the recorded run chose, and what stands there now."""
-    return (places,) if outputs == 1 or axis is None else (value.gather(axis, places), places)
+    if outputs == 1 or axis is None:
+        return (places,)
+    along = places if places.dim() == value.dim() else places.unsqueeze(axis)
+    return value.gather(axis, along).view_as(places), places
 
 
 def _written_again(op: Op, args: Sequence[Any]) -> tuple[Tensor, ...]:

@@ -160,7 +160,7 @@ def _factors(tape: Tape, op: Op, on_way: frozenset[int]) -> Iterator[tuple[Op, i
     others = [value for value in op.inputs if value not in on_way]
     if len(inputs) == 1 and len(others) == 1:
         turned, factor = tape.values[inputs[0]], tape.values[others[0]]
-        if factor.numel() > 1 and factor.dim() <= turned.dim():
+        if factor.numel() > 1 and tape.values[op.output].shape == turned.shape:
             yield op, inputs[0], factor.detach().cpu().expand(turned.shape)
 
 

@@ -116,7 +116,7 @@ class Streams:
 
     @cached_property
     def output(self) -> int | None:
-        """The returned tensor whose leading axes are those of the main stream.
+        """The returned tensor whose leading axes are those of the main stream, and not by chance.
 
         None where batch and time were swapped inside and are of one size: which is which in the result is not known.
         """
@@ -127,9 +127,23 @@ class Streams:
             return None
         for value in self.tape.results():
             shape = tuple(self.tape.values[value].shape)
-            if shape[: len(leading)] == leading and len(shape) > len(leading) and value != self.main.rows.value:
+            lined_up = shape[: len(leading)] == leading and len(shape) > len(leading)
+            if lined_up and value != self.main.rows.value and value in self._following:
                 return value
         return None
+
+    @cached_property
+    def _following(self) -> set[int]:
+        """Every value that the main stream leads to by another way than as the keys and values of an attention: what is
+        only looked up has no say over which position is which."""
+        tape, traces = self.tape, [site.trace for site in self.sites if not site.trace.sideways]
+        looked_up = {(trace.scores.index, trace.key) for trace in traces if trace.key != trace.query}
+        looked_up |= {(trace.context.index, trace.value) for trace in traces}
+        found = {stream.rows.value for stream in self.together}
+        for op in tape.ops:
+            if any(value in found and (op.index, value) not in looked_up for value in op.inputs):
+                found.update(op.outputs)
+        return found
 
     @cached_property
     def influence(self) -> Tensor | None:

@@ -33,14 +33,15 @@ class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
+        self._kept: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         for tensor in written(func, args, kwargs or {}):
             if id(tensor) not in self._kept:
-                self._kept[id(tensor)] = (tensor, tensor.detach().clone())
+                # the second keeps its shape where that of the first is changed in place
+                self._kept[id(tensor)] = (tensor, tensor.detach(), tensor.detach().clone())
         return func(*args, **(kwargs or {}))
 
     @classmethod
@@ -49,5 +50,7 @@ class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def undo(self) -> None:
         """Puts everything back, the last write first."""
-        for tensor, before in reversed(self._kept.values()):
-            tensor.detach().copy_(before)
+        for tensor, memory, before in reversed(self._kept.values()):
+            memory.copy_(before)
+            if tensor.shape != memory.shape:
+                tensor.data = memory

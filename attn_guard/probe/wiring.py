@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -131,6 +131,16 @@ class Wiring:
             return False
         operands = {trace.query, trace.key, trace.value, *(part.op.output for part in self.projections.values())}
         return not alive.isdisjoint(operands) or self._input_goes_on
+
+    def ends_a_stream(self, others: Iterable[Wiring]) -> bool:
+        """Whether this is the attention of the last layer over a second stream, which only the layers before it are
+        for: there the same line's result is used, and here that of another attention of the same module."""
+        own, alive = self.anatomy.trace, self.tape.alive
+        used = [trace for other in others if (trace := other.anatomy.trace).context.output in alive]
+        before = (trace for trace in used if trace.context.index < own.context.index)
+        return any(trace.context.place == own.context.place for trace in before) and any(
+            trace.module == own.module for trace in used
+        )
 
     @property
     def _input_goes_on(self) -> bool:

@@ -206,6 +206,19 @@ def test_a_chunk_needs_the_mask_that_a_layer_leaves_to_its_caller() -> None:
     assert attn_guard.check(seeded(Masked), cache="layer_past", select=CACHES).codes == {"ATN701": 1}
 
 
+def test_masks_that_are_all_left_out_of_a_dictionary_are_the_callers_as_well() -> None:
+    class Masked(TupleCache):
+        def forward(self, x: Tensor, masks: dict[str, Any] | None = None, layer_past: Any = None) -> Any:  # type: ignore[override]
+            q, k, v = self.heads(x)
+            k, v = self.grown(layer_past, k, v)
+            mask = (masks or {}).get("causal")
+            mask = cached_modules.seen(q.shape[2], q.shape[2]) if mask is None and layer_past is None else mask
+            return self.merged(nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)), (k, v)
+
+    x = torch.randn(2, 7, cached_modules.WIDTH, generator=torch.Generator().manual_seed(0))
+    assert list(attn_guard.check(seeded(Masked), (x,), {"masks": {"causal": None}}, select=CACHES)) == []
+
+
 @pytest.mark.parametrize("build", [BufferCache, FlagCache, TupleCache, LanguageModel])
 @pytest.mark.parametrize("fault", ["", "restarts"])
 def test_nothing_of_the_module_changes(build: Callable[..., nn.Module], fault: str) -> None:

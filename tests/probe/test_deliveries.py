@@ -17,7 +17,7 @@ from attn_guard.probe.calling import given
 from attn_guard.probe.deliveries import Delivery, masked_by
 from attn_guard.probe.xray import XRay, find_call, look
 from tests.probe.modules import D, H, features, later, seeded
-from tests.probe.silent_modules import Parts
+from tests.probe.silent_modules import Core, Parts
 
 Apply = Callable[[Tensor, Tensor], Tensor]
 
@@ -475,3 +475,22 @@ def test_keys_of_a_memory_beside_the_own_ones_are_not_later() -> None:
     ids = torch.arange(14).view(2, 7)
     inputs = {"input_ids": ids, "decoder_input_ids": ids[:, :5] + 2}
     assert failing(attn_guard.check(seeded(Merged), None, inputs, masks={"attention_mask": "attend"})) == []
+
+
+def test_a_mask_of_another_input_is_not_judged_by_the_words() -> None:
+    class Heard(nn.Module):
+        """Words without a mask, and frames of four numbers of a sound, of which the mask has one for each number."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.sounds, self.frame = Core(), Core(), nn.Conv1d(1, D, 4, 4)
+
+        def forward(self, x: Tensor, sound: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+            q, k, v = self.sounds.heads(self.frame(sound).mT)
+            scores = self.sounds.scores(q, k)
+            if padding_mask is not None:
+                scores = scores.masked_fill(~padding_mask[:, ::4].bool()[:, None, None], -torch.inf)
+            return self.words(x), self.sounds.merge(scores.softmax(-1) @ v)
+
+    module, sound = seeded(Heard), torch.randn(3, 1, 8, generator=torch.Generator().manual_seed(0))
+    assert list(attn_guard.xray(module, (features(batch=3), sound), {}).handed.over) == []

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 import attn_guard
 from attn_guard.contract import Contract
 from attn_guard.probe.designs import PROMISES, configured, known_contract
+from tests.probe.cached_modules import Pair
+from tests.probe.cached_modules import Parts as CachedParts
+from tests.probe.cached_modules import seen as visible
 from tests.probe.modules import HEAD_DIM, D, H, seeded
 from tests.probe.silent_modules import Core
 
@@ -150,3 +153,23 @@ def test_a_class_name_says_less_than_a_flag() -> None:
     both_ways = seeded(CausalAttention, False)
     both_ways.is_causal = False  # type: ignore[assignment]
     assert attn_guard.check(both_ways).ok
+
+
+class Windowed(CachedParts):
+    """The full pass sees everything before; of what was decoded, the cache keeps three positions."""
+
+    def forward(self, x: Tensor, past_kv: Pair | None = None) -> tuple[Tensor, Pair]:
+        q, k, v = self.heads(x)
+        k, v = self.grown(past_kv, k, v)
+        mask = visible(q.shape[2], k.shape[2])
+        out = self.merged(nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+        return out, (k[:, :, -3:], v[:, :, -3:])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "found"), [(None, ["ATN701"]), (["full"], ["ATN701"]), (["reference_sliding_attention"], [])]
+)
+def test_a_window_over_what_is_decoded_after_a_prompt(kinds: list[str] | None, found: list[str]) -> None:
+    module = seeded(Windowed)
+    module.config = SimpleNamespace(layer_types=kinds)  # type: ignore[assignment]
+    assert codes(module) == found

@@ -161,3 +161,16 @@ class TestChoices:
     def test_experts_do_not_look_like_a_leak(self) -> None:
         report = attn_guard.check(seeded(Routed), causal=True)
         assert list(report) == [], str(report)
+
+    def test_the_largest_is_a_choice_where_its_place_is_read(self) -> None:
+        x, other = torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[10.0, 20.0, 30.0]])
+        tape, source, _ = taped(Body(lambda x: tuple(x.max(1))), x)  # type: ignore[arg-type, return-value]
+        values, places = tape.results()
+        again = Replay(tape, [source], [values, places])({source: other})
+        assert (again[values].tolist(), again[places].tolist()) == ([10.0], [0])
+        tape, source, value = taped(Body(lambda x: x.min(1, keepdim=True).values), x)
+        assert Replay(tape, [source], [value])({source: other})[value].tolist() == [[10.0]]
+        tape, source, value = taped(Body(lambda x: x.max(1).values), x)
+        assert Replay(tape, [source], [value])({source: other})[value].tolist() == [30.0]
+        tape, source, value = taped(Body(lambda x: x.max()), x)
+        assert float(Replay(tape, [source], [value])({source: other})[value]) == 30.0

@@ -202,3 +202,12 @@ def test_sizes_that_coincide(turning: Turning, batch: int, time: int) -> None:
 def test_one_position_says_nothing() -> None:
     x = torch.randn(2, 1, WIDTH, generator=torch.Generator().manual_seed(0))
     assert list(attn_guard.check(seeded(Attention, across_heads), (x,), select=ROTARY, preview=True)) == []
+
+
+def test_a_table_of_two_by_two_matrices_is_left_alone() -> None:
+    def by_matrices(x: Tensor) -> Tensor:
+        angle = angles(x.shape[-2])
+        turn = torch.stack((angle.cos(), -angle.sin(), angle.sin(), angle.cos()), -1)
+        return (x.view(*x.shape[:-1], -1, 1, 2) * turn.view(*angle.shape, 2, 2)).sum(-1).flatten(-2)
+
+    assert list(attn_guard.check(seeded(Attention, by_matrices), select=ROTARY)) == []

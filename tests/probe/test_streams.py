@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 import attn_guard
 from attn_guard.reference import MultiHeadAttention, causal_mask
+from tests.probe.modules import D, features, seeded
+from tests.probe.silent_modules import Core
 
 
 class Shifted(nn.Module):
@@ -60,3 +62,33 @@ def test_a_vector_for_each_sample_is_not_the_sequence() -> None:
     seen = attn_guard.xray(Conditioned().eval(), (torch.ones(3, 14), x), {})
     assert seen.streams.main is not None
     assert seen.streams.main.name == "x"
+
+
+class Summary(nn.Module):
+    """Causal attention over the words, and learned labels that look them up."""
+
+    def __init__(self, labels: int) -> None:
+        super().__init__()
+        self.text, self.labels = Core(), nn.Parameter(torch.randn(labels, D))
+        self.q, self.kv = nn.Linear(D, D), nn.Linear(D, 2 * D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        k, v = self.kv(x + self.text(x)).chunk(2, dim=-1)
+        q = self.q(self.labels).expand(len(x), -1, -1)
+        return nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+@pytest.mark.parametrize("labels", [5, 6])
+def test_labels_that_look_words_up_are_not_the_words(labels: int) -> None:
+    seen = attn_guard.xray(seeded(Summary, labels), (features(),), {})
+    assert seen.streams.output is None
+    assert attn_guard.check(seeded(Summary, labels), (features(),)).ok
+
+
+def test_words_that_look_labels_up_are_the_words() -> None:
+    class Conditioned(Summary):
+        def forward(self, x: Tensor) -> Tensor:
+            k, v = self.kv(self.labels).expand(len(x), -1, -1).chunk(2, dim=-1)
+            return nn.functional.scaled_dot_product_attention(self.q(self.text(x)), k, v)
+
+    assert attn_guard.xray(seeded(Conditioned, 5), (features(),), {}).streams.output is not None

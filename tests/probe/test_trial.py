@@ -42,3 +42,15 @@ def test_what_a_trial_writes_is_undone_even_where_it_fails() -> None:
     assert writing.training
     assert not hasattr(writing, "step")
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_tensor_that_is_written_and_loses_an_axis_in_place() -> None:
+    class Squeezes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            x.mul_(2).squeeze_(0)
+            (x + 1).unsqueeze_(0).zero_()
+            return x
+
+    x = torch.ones(1, 3)
+    assert runs(Squeezes(), Call((x,), {}, "as given"))
+    assert torch.equal(x, torch.ones(1, 3))

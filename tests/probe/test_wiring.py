@@ -260,3 +260,37 @@ def test_right_designs(build: Callable[[], nn.Module]) -> None:
     module = seeded(build)
     width = next(child.in_features for child in module.modules() if isinstance(child, nn.Linear))
     assert codes(module, features(width=width)) == []
+
+
+class TwoStreams(Core):
+    """Words and their layout: each stream weighs its own values by scores that both make."""
+
+    def forward(self, x: Tensor, layout: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        q, k, v = self.heads(x)
+        p, r, w = self.heads(layout)
+        scores, of_layout = self.scores(q, k), self.scores(p, r)
+        placed = (scores.detach() + of_layout).softmax(-1) @ w
+        return x + self.merge((scores + of_layout.detach()).softmax(-1) @ v), layout + self.merge(placed)
+
+
+class Layered(nn.Module):
+    """Layers over two streams, of which the first is returned; ``dropped`` is a layer whose second result is lost."""
+
+    def __init__(self, dropped: int | None = None) -> None:
+        super().__init__()
+        self.layers, self.dropped = nn.ModuleList(TwoStreams() for _ in range(3)), dropped
+
+    def forward(self, x: Tensor) -> Tensor:
+        layout = x.flip(-1)
+        for number, layer in enumerate(self.layers):
+            x, moved = layer(x, layout)
+            layout = layout if number == self.dropped else moved
+        return x
+
+
+def test_the_second_stream_ends_in_the_last_layer() -> None:
+    assert codes(seeded(Layered)) == []
+
+
+def test_a_second_stream_that_is_lost_from_the_beginning() -> None:
+    assert codes(seeded(Layered, 0)) == ["ATN406"]
