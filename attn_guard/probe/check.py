@@ -22,7 +22,7 @@ from attn_guard.probe.designs import known_contract
 from attn_guard.probe.fuzz import fuzzed
 from attn_guard.probe.hygiene import device_and_dtype, one_thread, preserved
 from attn_guard.probe.replay import ReplayError
-from attn_guard.probe.shorten import shortened
+from attn_guard.probe.shorten import shortened, with_fewer_samples
 from attn_guard.probe.wrappers import original, unreadable
 from attn_guard.probe.xray import XRay, find_call, look
 from attn_guard.suppressions import Suppressions
@@ -135,10 +135,12 @@ def _judged(seen: XRay, tried: list[str], gotchas: Iterable[Entry]) -> Report:
 
 
 def _given(module: nn.Module, call: Call, declared: Contract, seed: int) -> XRay:
-    """A given call, recorded; on short sequences where the module takes them and shows its attention on them."""
+    """A given call, recorded; on short sequences, or else few samples, where the module takes them and shows its
+    attention on them."""
     short = shortened(call.args, call.kwargs, least=(declared.window or 0) + 2)
-    attempts = [call] if short is None else [replace(call, args=short[0], kwargs=dict(short[1])), call]
-    for attempt in attempts:
+    few = with_fewer_samples(call.args, call.kwargs) if call.batch_first else None
+    smaller = [replace(call, args=cut[0], kwargs=dict(cut[1])) for cut in (short, few) if cut is not None]
+    for attempt in (*smaller, call):
         seen = _recorded(module, attempt, declared, seed)
         if seen.sites and seen.tape.failure is None:
             break

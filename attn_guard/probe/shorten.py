@@ -1,4 +1,5 @@
-"""Cuts long sequences out of given inputs: a probe repeats a run once per position, and mistakes show on short ones.
+"""Cuts long sequences, or else large batches, out of given inputs: a probe repeats a run once per position, and
+mistakes show on short ones.
 
 Which axes are time is read off the inputs themselves: the second axis of (B, T) ids and masks, the first two of (B,
 T, D) features. Every axis of such a size is cut alike, so that masks (B, H, T, T) still fit.
@@ -16,6 +17,7 @@ from attn_guard.probe.copies import each_changed
 
 LONG = 24  # axes up to this size are left alone
 SHORT = (13, 11, 7)  # primes, so that lengths of different inputs do not coincide
+SAMPLES = 3
 
 Inputs = tuple[tuple[Any, ...], Mapping[str, Any]]
 
@@ -32,6 +34,19 @@ def shortened(args: tuple[Any, ...], kwargs: Mapping[str, Any], least: int = 0) 
         return None
     lengths = {size: min(size, max(least, SHORT[min(position, len(SHORT) - 1)])) for position, size in enumerate(sizes)}
     return each_changed((args, dict(kwargs)), lambda tensor: cut(tensor, lengths))
+
+
+def with_fewer_samples(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
+    """The inputs with only a few of many samples, such as the windows of an image; None if there are not that many.
+
+    For modules that take no other length.
+    """
+    tensors = [leaf for leaf in tree_leaves((args, dict(kwargs))) if isinstance(leaf, Tensor)]
+    features = (tensor.shape for tensor in tensors if tensor.is_floating_point() and tensor.dim() == 3)
+    batch, time = next(((shape[0], shape[1]) for shape in features), (0, 0))
+    if batch <= LONG or batch == time:
+        return None
+    return each_changed((args, dict(kwargs)), lambda tensor: cut(tensor, {batch: SAMPLES}))
 
 
 def _times(tensor: Tensor) -> Iterator[int]:

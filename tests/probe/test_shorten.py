@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from attn_guard.probe.shorten import LONG, SHORT, shortened
+import attn_guard
+from attn_guard.probe.shorten import LONG, SAMPLES, SHORT, shortened, with_fewer_samples
+from tests.probe.modules import seeded
 
 T, S, B = 128, 96, 2
 SHORT_T, SHORT_S, *_ = SHORT
@@ -58,3 +61,40 @@ def test_what_was_one_tensor_stays_one_and_other_values_pass() -> None:
 
 def test_images_are_left_alone() -> None:
     assert shortened((torch.randn(B, 3, 224, 224),), {}) is None
+
+
+def test_of_many_windows_a_few_are_taken_and_nothing_else_is_cut() -> None:
+    windows, mask = torch.randn(256, 49, 32), torch.zeros(256, 1, 49, 49)
+    found = with_fewer_samples((windows,), {"mask": mask})
+    assert found is not None
+    (few,), kwargs = found
+    assert torch.equal(few, windows[:SAMPLES])
+    assert kwargs["mask"].shape == (SAMPLES, 1, 49, 49)
+
+
+@pytest.mark.parametrize("shape", [(B, T, 64), (T, T, 64), (T, 64)])
+def test_of_few_samples_or_where_time_is_as_long_none_is_left_out(shape: tuple[int, ...]) -> None:
+    assert with_fewer_samples((torch.randn(shape),), {}) is None
+
+
+class Window(nn.Module):
+    """Attention of windows of 5 × 5 with a learned bias, which takes no other length."""
+
+    def __init__(self, least: int = 1) -> None:
+        super().__init__()
+        self.qkv, self.bias = nn.Linear(14, 42), nn.Parameter(torch.randn(2, 25, 25))
+        self.least = least
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) < self.least:
+            raise ValueError("too few windows")
+        q, k, v = self.qkv(x).view(len(x), 25, 3, 2, 7).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT * 7**-0.5 + self.bias).softmax(-1)
+        return (weights @ v).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize(("least", "taken"), [(1, SAMPLES), (4, 36)])
+def test_a_check_takes_few_windows_where_the_module_does(least: int, taken: int) -> None:
+    module = seeded(Window, least)
+    report = attn_guard.check(module, torch.randn(36, 25, 14))
+    assert [site.scores.shape for site in report.sites if site.scores] == [(2 * taken, 25, 25)]

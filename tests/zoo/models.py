@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from tests.zoo.inputs import inputs
 from tests.zoo.shrink import shrink
 
 LARGEST = 120_000_000  # parameters; what stays larger than this was not understood by the shrinker
+SECONDS = 8  # of processor time after which no other way of building a model is tried
 
 # Ways of shrinking, one after another until a model runs.
 _SIZES: tuple[dict[str, Any], ...] = (
@@ -47,7 +49,9 @@ def kinds() -> list[str]:
 
 def example(kind: str) -> Example:
     """A small model of a type with a call that runs. Raises `NotBuiltError`, whose text begins with how far it got."""
+    start = time.process_time()
     failures: list[str] = []
+    hopeless: set[type[nn.Module]] = set()
     tried: list[dict[str, Any]] = []
     reached = "configuration"
     for size in _SIZES:
@@ -62,6 +66,8 @@ def example(kind: str) -> Example:
         if not classes:
             raise NotBuiltError("configuration: no model class is known for it")
         for model_class in classes[:3]:
+            if model_class in hopeless or (failures and time.process_time() - start > SECONDS):
+                continue
             try:
                 model = built(model_class, config)
             except Exception as error:
@@ -75,6 +81,9 @@ def example(kind: str) -> Example:
                 except Exception as error:
                     shapes = {name: list(getattr(value, "shape", ())) for name, value in kwargs.items()}
                     failures.append(f"{model_class.__name__}({shapes}): {brief(error)}")
+                    if "missing" in str(error) and "argument" in str(error):
+                        hopeless.add(model_class)
+                        break
                     continue
                 return Example(kind, model, kwargs)
     raise NotBuiltError(f"{reached}: " + " | ".join(dict.fromkeys(failures)))

@@ -34,6 +34,7 @@ _COUNTS: Rules = (
     (r"(sliding_window|local_attention|attention_window|window_length)", 8),
     (r"max_(source|target)_positions", 24),
     (r"^max_length$", 64),
+    (r"max_text_length", 8),
     (r"context_length|max_context", 32),
     (r"num_queries|num_object_queries|num_query_tokens|num_latents|qformer_num|num_learnable_queries", 7),
     (r"index_topk", 4),
@@ -51,6 +52,8 @@ _WIDTHS: Rules = (
     (r"(d_model|n_embd|hidden_dim|d_embed|dim_model|hidden_channels|d_latents)$|hidden_size$|embed_dim$", WIDTH),
     (r"projection_dim|proj_dim|fpn_hidden|decoder_dim|encoder_dim|_dim$", WIDTH),
 )
+# Fields that say of each layer which kind it is.
+_KINDS = ("layer_types", "layers_block_type", "attention_layers", "hybrid_override_pattern")
 _IMAGE = re.compile(r"image_size|pretrain_image_size|img_size|input_image_size")
 _TOKEN = re.compile(r"_(token_id|token_index|id|index|token)$")
 
@@ -110,12 +113,12 @@ def _layers_of(config: Any) -> int:
         value = vars(config).get(name)
         if isinstance(value, int) and value > 1:
             return value
-    return 0
+    return max((len(value) for name in _KINDS if isinstance(value := vars(config).get(name), list | tuple)), default=0)
 
 
 def _kinds(config: Any, layers: int) -> list[int]:
     """The layers that are kept: the first of each kind that the configuration tells apart, and two at least."""
-    for name in ("layer_types", "layers_block_type", "attention_layers", "hybrid_override_pattern"):
+    for name in _KINDS:
         value = vars(config).get(name)
         if isinstance(value, list | tuple) and len(value) == layers and layers:
             first = sorted({str(kind): place for place, kind in reversed(list(enumerate(value)))}.values())

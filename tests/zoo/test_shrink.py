@@ -51,3 +51,8 @@ def test_special_tokens_lie_in_the_vocabulary(kind: str) -> None:
 
 def test_widths_are_kept_on_request() -> None:
     assert configuration("llama", widths=False).hidden_size == 4096
+
+
+def test_layers_that_only_their_list_of_kinds_counts() -> None:
+    config = configuration("nemotron_h")
+    assert len(config.layers_block_type) == len(set(config.layers_block_type))
