@@ -44,10 +44,11 @@ def _note(place: Place, outer: Scalar | None, inner: Scalar | None, *, spreads: 
 
 
 def contradictions(orders: Sequence[HeadOrder]) -> Iterator[tuple[Draft, Draft]]:
-    """(where heads of keys are spread, where the same heads lie in the other order)."""
+    """(where heads of keys are spread, where the same heads lie in the other order). All pairs of one axis, which
+    graph attention makes by spreading it both ways, are no heads."""
     for at, spread in enumerate(orders):
         for other in orders:
-            is_reverse = spread.outer == other.inner and spread.inner == other.outer
+            is_reverse = spread.outer == other.inner != other.outer == spread.inner
             if spread.spreads and is_reverse and (not other.spreads or other in orders[:at]):
                 yield spread.step, other.step
 

@@ -156,3 +156,28 @@ def test_slopes_counted_over_heads_on_purpose_are_fine() -> None:
     slopes = "angle = torch.arange(self.num_heads).cos() + torch.arange(t).sin()\n        "
     source = ROTARY.replace("AXIS", "-2").replace("BODY", slopes + BEHIND)
     assert lint_source(source, "rotary.py").findings == ()
+
+
+def test_all_pairs_of_nodes_are_no_heads() -> None:
+    source = """\
+import torch
+from torch import nn
+
+
+class GraphAttention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        assert width % heads == 0
+        self.heads, self.width = heads, width // heads
+        self.linear, self.score = nn.Linear(width, width), nn.Linear(2 * self.width, 1)
+        self.softmax = nn.Softmax(dim=1)
+
+    def forward(self, h, adjacent):
+        nodes = h.shape[0]
+        g = self.linear(h).view(nodes, self.heads, self.width)
+        pairs = torch.cat([g.repeat_interleave(nodes, dim=0), g.repeat(nodes, 1, 1)], dim=-1)
+        e = self.score(pairs.view(nodes, nodes, self.heads, 2 * self.width)).squeeze(-1)
+        a = self.softmax(e.masked_fill(adjacent == 0, float("-inf")))
+        return torch.einsum("ijh,jhf->ihf", a, g)
+"""
+    assert [finding.code for finding in lint_source(source, "graph.py")] == []
