@@ -287,6 +287,16 @@ class Function:
             if operands.core.region.owner in self.family:
                 for draft, wrong, other, idle in wiring.mixed_up(operands, self.idle_projections):
                     yield Mixup(self.locate(draft), wrong, other, idle)
+        yield from self._unread_values
+
+    @property
+    def _unread_values(self) -> Iterator[Mixup]:
+        """Contexts of a bare input, where a value was made beside query and key."""
+        bare = [operands.core for operands in self.record.operands if operands.is_value_bare]
+        own = [core for core in bare if core.region is self.region]
+        unread = wiring.unread_value(self.region.text) if own else ""
+        if unread:
+            yield Mixup(self.locate(own[0]), Stage.VALUE, None, unread)
 
     @property
     def memory(self) -> str:

@@ -95,7 +95,11 @@ def is_query_or_key(name: str) -> bool:
 
 def is_operand(name: str) -> bool:
     """Whether a name stands for queries, keys or values."""
-    return is_query_or_key(name) or _VALUE.fullmatch(name) is not None
+    return is_query_or_key(name) or is_value(name)
+
+
+def is_value(name: str) -> bool:
+    return _VALUE.fullmatch(name) is not None
 
 
 def is_query(name: str) -> bool:

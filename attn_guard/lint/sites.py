@@ -94,12 +94,20 @@ def _has_position_bias(value: Tensor) -> bool:
     return any(step.kind is StepKind.BIAS and names.is_position_bias(step.text) for step in value.steps)
 
 
+def _whole_width(width: Scalar) -> Scalar:
+    """The width that was divided by the heads to give a head its own, whatever it is called."""
+    heads = tuple((atom, -power) for atom, power in width.powers if atom.size is Size.HEADS and power == -1.0)
+    return width.times(Scalar(powers=heads))
+
+
 def _judged(product: Scalar, value: Tensor) -> Factor | None:
     width = value.width
     if width is not None and width.powers:
         for power in (-0.5, -1.0, 0.5):
             if product == width.to_power(power):
                 return Factor(size=Size.HEAD_DIM, power=power)
+            if product.powers and product == _whole_width(width).to_power(power):
+                return Factor(size=Size.D_MODEL, power=power)
     if product.is_number:
         if width is not None and width.is_number:
             right = width.to_power(-0.5)

@@ -223,11 +223,17 @@ def _is_decorator(decorator: cst.Decorator, name: str) -> bool:
 def _argument(param: cst.Param, constructor: bool) -> Value:
     """What stands for an argument that nobody gave: in a constructor, sizes go by their names."""
     name = param.name.value
-    if constructor and names.is_size(name):
+    if constructor and (names.is_size(name) or (_is_whole(param) and not names.is_pad(name))):
         return Scalar(powers=((Atom(name, names.size_called(name)), 1.0),))
     default = param.default
     number = float(default.evaluated_value) if isinstance(default, cst.Float | cst.Integer) else None
     return Unknown(name, parameter=True, default=number)
+
+
+def _is_whole(param: cst.Param) -> bool:
+    """Whether an argument is annotated as ``int``."""
+    kind = param.annotation.annotation if param.annotation else None
+    return isinstance(kind, cst.Name) and kind.value == "int"
 
 
 def _promised_masks(owner: Class) -> dict[str, Value]:

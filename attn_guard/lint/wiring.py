@@ -48,6 +48,21 @@ def mixed_up(operands: Operands, idle: dict[Stage, str]) -> Iterator[tuple[Draft
         yield operands.core, Stage.VALUE, None, idle[Stage.VALUE]
 
 
+def unread_value(text: str) -> str:
+    """The name of a value that a function takes apart from its query and key, and never reads; "" where there is
+    none."""
+    code = _COMMENT.sub("", text)
+    for found in _TRIPLE.finditer(code):
+        kinds = (names.is_query(found[1]), names.is_key(found[2]), names.is_value(found[3]))
+        if all(kinds) and len(re.findall(rf"\b{found[3]}\b", code)) == 1:
+            return found[3]
+    return ""
+
+
+_COMMENT = re.compile(r"#[^\n]*")
+_TRIPLE = re.compile(r"\n[ \t]*\(?(\w+), *(\w+), *(\w+)\)? *=[^=]")
+
+
 def layer_called(draft: Draft) -> str:
     """The name of the layer of the module that made a projection: w_q in ``self.w_q(x)``."""
     node = draft.node

@@ -276,3 +276,39 @@ def test_a_method_that_nobody_in_the_file_calls_is_taken_as_it_stands() -> None:
     source = OVERRIDDEN.format(temperature="0.1", call="self.other(x)")
     source = source.replace("dim=-1)\n", "dim=-1) @ v\n").replace("weigh(self, q, k)", "weigh(self, q, k, v)")
     assert codes(source) == ["ATN101"]
+
+
+WIDTH = """\
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, feats: int, head: int = 8):
+        super().__init__()
+        self.head, self.feats = head, feats
+        self.root = ROOT
+        self.q, self.k, self.v = (nn.Linear(feats, feats) for _ in range(3))
+
+    def forward(self, x):
+        b, n, f = x.size()
+        q = self.q(x).view(b, n, self.head, self.feats // self.head).transpose(1, 2)
+        k = self.k(x).view(b, n, self.head, self.feats // self.head).transpose(1, 2)
+        v = self.v(x).view(b, n, self.head, self.feats // self.head).transpose(1, 2)
+        w = torch.softmax(q @ k.mT / self.root, -1)
+        return (w @ v).transpose(1, 2).flatten(2)
+"""
+
+
+@pytest.mark.parametrize("name", ["feats", "planes", "n_out"])
+@pytest.mark.parametrize("root", ["feats**0.5", "self.feats**0.5", "math.sqrt(feats)"])
+def test_width_that_is_divided_by_the_heads_is_known_by_that_whatever_its_name(name: str, root: str) -> None:
+    source = WIDTH.replace("ROOT", root).replace("feats", name)
+    (finding,) = lint_source(source, "attention.py", ignore=["ATN301"])
+    assert (finding.code, finding.message) == ("ATN102", "scores are divided by √d_model")
+
+
+@pytest.mark.parametrize("root", ["(feats // head) ** 0.5", "(self.feats // self.head) ** 0.5", "other**0.5", "9.0"])
+def test_root_of_the_width_of_a_head_and_of_something_else_are_fine(root: str) -> None:
+    source = WIDTH.replace("ROOT", root).replace("head: int = 8", "head: int = 8, other: int = 7")
+    assert codes(source) == []

@@ -182,3 +182,38 @@ def test_calls_in_scripts_and_tests_are_no_results_that_count() -> None:
 def test_a_memory_that_asks_another_input_than_the_stream_is_fine() -> None:
     body = "y = x + self.cross_attn(memory, prompt, prompt)[0]\nreturn self.norm(y)"
     assert codes(module(body, "x, memory, prompt")) == []
+
+
+def fused(body: str) -> str:
+    return module(body).replace("self.w_q, self.w_k, self.w_v, self.w_o", "self.fused, self.a, self.b, self.c")
+
+
+CUTS = ["q, k, v = self.fused(x).chunk(3, dim=-1)", "query, key, value = self.fused(x).split(4, -1)"]
+MEETS_INPUT = [
+    "return (A @ B.transpose(-2, -1) * 0.5).softmax(-1) @ x",
+    "w = torch.einsum('bid,bjd->bij', A, B).mul(0.5)\nreturn torch.einsum('bij,bjd->bid', w.softmax(-1), x)",
+    "return F.scaled_dot_product_attention(A, B, x)",
+]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("core", MEETS_INPUT)
+def test_value_that_is_made_and_left_for_the_bare_input_is_found(cut: str, core: str) -> None:
+    first, second, third = cut.split(" =")[0].split(", ")
+    core = core.replace("A", first).replace("B", second)
+    found = lint_source(fused(f"{cut}  # the {third} is last\n{core}"), "decoder.py")
+    assert [f.message for f in found if f.code == "ATN403"] == [f"the value is not projected; {third} is never used"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "q, k, v = self.fused(x).chunk(3, dim=-1)\nreturn (q @ k.mT * 0.5).softmax(-1) @ x + v",
+        "q, k, v = self.fused(x).chunk(3, dim=-1)\nreturn (q @ k.mT * 0.5).softmax(-1)",  # only the map is wanted
+        "q, k, _ = self.fused(x).chunk(3, dim=-1)\nreturn (q @ k.mT * 0.5).softmax(-1) @ x",
+        "q, k = self.fused(x).chunk(2, dim=-1)\nreturn (q @ k.mT * 0.5).softmax(-1) @ x",
+        "q, k, v = self.fused(x).chunk(3, dim=-1)\nreturn (q @ k.mT * 0.5).softmax(-1) @ v + x",
+    ],
+)
+def test_values_that_are_read_and_maps_without_one_are_fine(body: str) -> None:
+    assert "ATN403" not in codes(fused(body))
