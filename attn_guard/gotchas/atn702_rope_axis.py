@@ -53,7 +53,8 @@ GOTCHA = Gotcha(
 def lint(function: Function) -> Iterator[Finding]:
     """Positions that are read off the axis of the heads."""
     for fault in function.angles_over_heads:
-        yield GOTCHA.at(fault.location, "the positions of the rotary angles are counted along the heads")
+        message = "the positions of the rotary angles are counted along the heads"
+        yield GOTCHA.at(fault.location, message, related=fault.related)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

@@ -12,8 +12,9 @@ order of its tokens is unknown. A table cut to `x.size(0)` is right for (time, b
 word over (batch, time, features). The loss falls all the same, since a model without positions learns, too.
 
 The linter reports a table that is cut to the length of the first axis, on the way to a layer of torch that is built
-with `batch_first=True`. The probe looks at what is added to the features before the first attention and comes from no
-input, and along which of
+with `batch_first=True`, and one that is cut to the length of one axis and lies along another: `table[: x.size(1)]` of
+shape (time, 1, features) meets the first axis of x. The probe looks at what is added to the features before the
+first attention and comes from no input, and along which of
 their axes it varies; which axis is time is told by the attention itself. A single place of a table is reported only
 if the module cannot tell the order of its inputs in any other way, so that tables of token types stay out of it.
 
@@ -48,9 +49,16 @@ GOTCHA = Gotcha(
 
 
 def lint(function: Function) -> Iterator[Finding]:
-    """A table cut to the length of the first axis, on the way to a layer that takes the batch first."""
+    """A table cut to the length of the first axis, on the way to a layer that takes the batch first; one that lies
+    along another axis than it is cut for."""
     for fault in function.positions_on_batch:
         yield GOTCHA.at(fault.location, related=fault.related)
+    for fault in function.misplaced_positions:
+        yield GOTCHA.at(
+            fault.location,
+            "the table is cut to the length of one axis and added along another",
+            help="give the table its positions on the axis of time: (1, time, features) for (batch, time, features)",
+        )
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

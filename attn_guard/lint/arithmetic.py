@@ -48,7 +48,8 @@ def as_tensor(value: Value) -> Tensor | None:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Unknown):
-        return Tensor(traced=value.parameter and names.is_query_or_key(value.name), name=value.name)
+        traced = value.parameter and names.is_query_or_key(value.name)
+        return Tensor(traced=traced, name=value.name, timed=value.timed)
     return None
 
 

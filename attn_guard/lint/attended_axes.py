@@ -9,7 +9,7 @@ from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.values import Axes, Draft, Flag, Layer, Scalar, Tensor, Value
 
 # place of batch_first among the arguments of the constructor
-_BATCH_FIRST = {
+BATCH_FIRST = {
     "MultiheadAttention": 8,
     "TransformerEncoderLayer": 6,
     "TransformerDecoderLayer": 6,
@@ -42,7 +42,8 @@ def along_first_axis(call: Call, layer: Layer, value: Tensor | None) -> Draft | 
     if any("key_padding_mask" in name and not is_absent(mask) for name, mask in call.kwargs.items()):
         return None
     if value.timed and value.timed[0] == 1:
-        event = Event(step, related=value.timed[1], label="positions run along the second axis here")
+        label = value.timed[1].text or "positions run along the second axis here"
+        event = Event(step, related=value.timed[1], label=label)
         call.place.record.note(Trouble.OVER_BATCH, event)
     elif _leads_with_batch(value.axes):
         call.place.record.note(Trouble.OVER_BATCH, Event(step, f"the input is {text_of(value.axes or ())}"))
@@ -74,9 +75,9 @@ def _batch_first(layer: Layer) -> bool | None:
     if layer.kind in _STACKS:
         inner = layer.args[0] if layer.args else layer.kwargs.get(_STACKS[layer.kind])
         return _batch_first(inner) if isinstance(inner, Layer) and layer.plain else None
-    if not layer.plain or layer.kind not in _BATCH_FIRST:
+    if not layer.plain or layer.kind not in BATCH_FIRST:
         return None
-    at = _BATCH_FIRST[layer.kind]
+    at = BATCH_FIRST[layer.kind]
     said = layer.kwargs.get("batch_first", layer.args[at] if len(layer.args) > at else Flag(False))
     return said.truth if isinstance(said, Flag) else None
 
@@ -86,4 +87,5 @@ def _leads_with_batch(axes: Axes | None) -> bool:
         return False
     first, second = ([atom.name for atom, _ in axis.powers] if axis else [] for axis in axes[:2])
     is_single = axes[1] == Scalar(1.0)
-    return any(map(names.is_batch, first)) and not any(map(names.is_batch, second)) and not is_single
+    is_folded = any(name.endswith(layout.IN_FRONT) for name in first)
+    return (is_folded or any(map(names.is_batch, first))) and not any(map(names.is_batch, second)) and not is_single

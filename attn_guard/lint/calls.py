@@ -7,14 +7,16 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import arithmetic, expressions, fillings, ops, single_cells, sizes
+from attn_guard.lint import arithmetic, expressions, fillings, memory_efficient, ops, single_cells, sizes
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.flash_attention import flash_attention, is_flash_attention
 from attn_guard.lint.flex_attention import create_block_mask, flex_attention
+from attn_guard.lint.inherited_layers import inherit
 from attn_guard.lint.layers import call_layer, make_layer
 from attn_guard.lint.place import Call
 from attn_guard.lint.prefilter import holds_core, holds_product
 from attn_guard.lint.record import Event, Trouble
+from attn_guard.lint.rotary_libraries import note_counted
 from attn_guard.lint.values import (
     UNKNOWN,
     Bound,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from attn_guard.lint.frame import Frame
 
 _FLEX = {"flex_attention": flex_attention, "create_block_mask": create_block_mask}
+_STACKS = {"TransformerEncoder": 1, "TransformerDecoder": 2}  # how many sequences they take
 _FAMILIES = ("torch", "numpy", "math", "einops", "opt_einsum")
 
 
@@ -81,6 +84,9 @@ def _module(frame: Frame, module: Value, call: Call) -> Value:
         return _forward(frame, module, call)
     if not isinstance(module, Layer):
         return Tensor()
+    if module.kind in _STACKS and module.args and isinstance(module.args[0], Instance):
+        return _stacked(frame, module, module.args[0], call)
+    note_counted(module.path, call)
     return _in_turn(frame, module, call) if module.kind == "Sequential" else call_layer(module, call)
 
 
@@ -91,6 +97,14 @@ def _take_back(frame: Frame, node: cst.Call) -> None:
         named = [arg.value for arg in node.args if arg.keyword is not None and arg.keyword.value == name]
         for given in named or positional[index : index + 1]:
             frame.rebind(given, value)
+
+
+def _stacked(frame: Frame, stack: Layer, layer: Instance, call: Call) -> Value:
+    """A call of ``TransformerEncoder(layer, depth)``, of torch or called like it, with a layer of the file: it runs
+    that on what it is given, under masks that it may have changed."""
+    call_layer(stack, call)
+    inputs = call.args[: _STACKS[stack.kind]]
+    return _forward(frame, layer, replace(call, args=inputs, kwargs={}, spread=True))
 
 
 def _forward(frame: Frame, module: Instance, call: Call) -> Value:
@@ -133,7 +147,14 @@ def _is_super(node: cst.BaseExpression) -> bool:
 def _super_call(frame: Frame, node: cst.Call, name: str) -> Value:
     call = _arguments(frame, node)
     method = frame.walk.inherited(frame, name)
-    return frame.walk.call(method, call, frame) if method else UNKNOWN
+    if method:
+        return frame.walk.call(method, call, frame)
+    for path in frame.walk.foreign_bases(frame.region.owner):
+        if name == "forward":
+            note_counted(path, call)
+        elif name == "__init__" and frame.instance is not None:
+            inherit(frame.instance, path, call)
+    return UNKNOWN
 
 
 def _arguments(frame: Frame, node: cst.Call) -> Call:
@@ -161,6 +182,8 @@ def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
         return UNKNOWN
     op = ops.METHODS.get(method.name)
     call = replace(call, args=(receiver, *call.args), firm=None if call.firm is None else call.firm + 1)
+    if op is None and isinstance(receiver, Layer):
+        note_counted(f"{receiver.path}.{method.name}", call)
     if op is None:
         if method.name.endswith("_") and isinstance(node.func, cst.Attribute) and isinstance(receiver, Mask):
             frame.rebind(node.func.value, Mask(name=receiver.name))
@@ -190,6 +213,8 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
     module, _, name = function.path.rpartition(".")
     if is_flash_attention(name):
         return flash_attention(call, function.path)
+    if name == memory_efficient.NAME:
+        return memory_efficient.memory_efficient_attention(call)
     if name in _FLEX and module.startswith("torch."):
         return _FLEX[name](call, lambda inner, arguments: frame.walk.call(inner, arguments, frame))
     if module.split(".")[0] in _FAMILIES:
@@ -206,7 +231,8 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
     if function.path in ("copy.copy", "copy.deepcopy"):
         return call.arg(0, "x")
     if name[:1].isupper():
-        return make_layer(name, call)
+        return replace(make_layer(name, call), path=function.path)
+    note_counted(function.path, call)
     return _looked_up(name, call)
 
 

@@ -284,6 +284,9 @@ def _slice(owner: Shape | Sequence, frame: Frame, cut: cst.BaseSlice) -> Value:
         upper = integer(evaluate(frame, cut.upper)) if isinstance(cut, cst.Slice) and cut.upper else None
         if axes is None and isinstance(cut, cst.Slice) and not (cut.lower or cut.step) and upper and upper > 0:
             return Sequence(tuple(sizes.axis_size(owner.tensor, index) for index in range(upper)))
+        lower = integer(evaluate(frame, cut.lower)) if isinstance(cut, cst.Slice) and cut.lower else None
+        if axes is None and isinstance(cut, cst.Slice) and not (cut.upper or cut.step) and lower and lower < 0:
+            return Sequence(tuple(sizes.axis_size(owner.tensor, index) for index in range(lower, 0)))
         owner = Sequence(tuple(axis or UNKNOWN for axis in axes)) if axes else Sequence((UNKNOWN,), endless=True)
     if owner.endless or not isinstance(cut, cst.Slice) or cut.step:
         return owner

@@ -256,6 +256,11 @@ class Function:
         return self._noted(Trouble.POSITIONS_ON_BATCH)
 
     @property
+    def misplaced_positions(self) -> Iterator[Fault]:
+        """Tables of positions that are cut to the length of one axis and added along another."""
+        return self._noted(Trouble.POSITIONS_ELSEWHERE)
+
+    @property
     def angles_over_heads(self) -> Iterator[Fault]:
         """Positions of rotary angles that are counted along the heads."""
         return self._noted(Trouble.ANGLES_OVER_HEADS)

@@ -43,7 +43,9 @@ def call_layer(layer: Layer, call: Call) -> Value:
         ids = as_tensor(value)
         width = _width(layer)
         axes = (*ids.axes, width) if ids and ids.axes else None
-        return Tensor(axes=axes, last=width, pads=padded_inputs.looked_up(layer, call))
+        return Tensor(
+            axes=axes, last=width, pads=padded_inputs.looked_up(layer, call), timed=ids.timed if ids else None
+        )
     if kind == "Identity":
         return value
     if kind == "Rearrange":

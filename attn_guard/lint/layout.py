@@ -56,11 +56,26 @@ def _rest(tensor: Tensor, target: Axes) -> Scalar | None:
     named = [axis for axis in target if axis != REST]
     if len(named) != len(target) - 1 or not named:
         return None
+    if (
+        tensor.axes is None
+        and tensor.name
+        and len(target) == 3
+        and target[0] == REST
+        and _is_before_last(tensor, target[1])
+    ):
+        return Scalar(powers=((Atom(f"{tensor.name}{IN_FRONT}"), 1.0),))
     rest = quotient(product(tensor.axes), product(named)) if tensor.axes else None
     if rest is None and target[-1] == REST and tensor.last and named[-1] and is_heads(named[-1]):
         inverse = named[-1].to_power(-1.0)
         return tensor.last.times(inverse) if inverse else None
     return rest
+
+
+IN_FRONT = ".shape[:-2]"  # of a tensor, folded into one axis
+
+
+def _is_before_last(tensor: Tensor, axis: Scalar | None) -> bool:
+    return axis is not None and [atom.name for atom, _ in axis.powers] == [f"{tensor.name}.shape[-2]"]
 
 
 def _with_parts(source: Axes, target: Axes) -> Iterator[Scalar | None]:

@@ -26,6 +26,7 @@ def _compiled(words: dict[str, tuple[str, ...]]) -> tuple[tuple[str, tuple[re.Pa
 _FUSED = {
     "scaled_dot_product_attention": ("scaled_dot_product_attention",),
     "flash_attn": (r"flash_attn_\w*func\(",),
+    "memory_efficient_attention": (r"memory_efficient_attention\((?<=\Wmemory_efficient_attention\()",),
     "flex_attention": (r"flex_attention\(",),
     "create_block_mask": (r"create_block_mask\(",),
     "sdp_kernel": (r"sdp_kernel\b(?<=\bsdp_kernel)",),
@@ -36,7 +37,9 @@ _WRITTEN_SOFTMAX = r"\.exp\((?s:.){0,600}?sum\("
 _CAUSAL_MASK = _compiled({word: (rf"{word}\w*(?:Mask|Bias)\w*\(\s*\w",) for word in ("Causal", "Triangular")})
 _BUILT = _compiled({"oftmax": (_SOFTMAX,), **_FUSED})
 _CORE = (*_BUILT, *_compiled({".exp(": (_WRITTEN_SOFTMAX,)}))
+_ADDED_TABLE = r"\+ self\.\w+\[[:,. ]*\w+\.(?:size\(|shape\[)"
 _HEAD = 2000  # where imports stand: a word that few files hold is searched only in those that import torch
+_TABLE, _TABLE_IN_BYTES = re.compile(_ADDED_TABLE), re.compile(_ADDED_TABLE.encode())
 _RAISED = re.compile(rf"torch{_WRITTEN_SOFTMAX}".encode())
 _PRODUCT = _compiled(
     {
@@ -62,8 +65,15 @@ def may_matter(content: bytes) -> bool:
     """Whether a file can hold an attention computation."""
     if any(word in content and any(p.search(content) for p in patterns) for word, patterns in _IN_BYTES):
         return True
-    imports = content.find(b"import torch", 0, _HEAD) >= 0
-    return imports and b"torch.exp(" in content and _RAISED.search(content) is not None
+    if content.find(b"import torch", 0, _HEAD) < 0:
+        return False
+    raised = b"torch.exp(" in content and _RAISED.search(content) is not None
+    return raised or (b"+ self." in content and _TABLE_IN_BYTES.search(content) is not None)
+
+
+def adds_table(text: str) -> bool:
+    """Whether a piece of source adds a table that is cut to the length of a tensor, as positions are."""
+    return "+ self." in text and _TABLE.search(text) is not None
 
 
 def holds_core(text: str) -> bool:

@@ -13,6 +13,7 @@ from attn_guard.lint.values import Branch, Draft, Role, Scalar, Tensor, Value, j
 
 if TYPE_CHECKING:
     from attn_guard.lint import nodes as cst
+    from attn_guard.lint.place import Call
     from attn_guard.lint.regions import Region
 
 
@@ -77,6 +78,7 @@ class Trouble(StrEnum):
     LOST_LETTER = "an einsum letter that nothing else has"
     MOVED_AXIS = "a reshape that moves an axis"
     POSITIONS_ON_BATCH = "positions along the batch"
+    POSITIONS_ELSEWHERE = "positions of one axis along another"
     DROPS_IN_EVAL = "dropout without a mode"
     MASK_AND_IS_CAUSAL = "a mask and is_causal"
     DEPRECATED_CONTEXT = "the deprecated choice of kernels"
@@ -118,6 +120,7 @@ class Record:
     returned: list[Value] = field(default_factory=list)
     mode_tests: int = 0  # how many tests of training mode the walk stands in
     walked: set[cst.CSTNode] = field(default_factory=set)
+    calls: list[Call] = field(default_factory=list)  # those that the walk stands in, the outermost first
     branches: frozenset[Branch] = frozenset()
     operands: list[Operands] = field(default_factory=list)
     attended: list[Draft] = field(default_factory=list)

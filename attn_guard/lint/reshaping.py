@@ -198,7 +198,7 @@ def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
     if value is None or as_mask(given):
         return masks.reshaped(_mask_or(given))
     moved = moved_axis(value.axes, target) if value.axes and target else None
-    if value.name and not value.steps and not value.traced and value.axes is None:
+    if isinstance(given, Unknown) and value.name and not value.traced:
         return value_of_unknown(given, target)
     result = replace(layout.viewed(value, target), grid=grid.viewed(value, target))
     if target:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from attn_guard.lint import copies
 from attn_guard.lint.einsum_letters import holds_lost_letter
-from attn_guard.lint.prefilter import BUILT_IN_LAYERS, holds_core, holds_masked_logits, holds_product
+from attn_guard.lint.prefilter import BUILT_IN_LAYERS, adds_table, holds_core, holds_masked_logits, holds_product
 from attn_guard.lint.regions import Region, Source
 
 _HOPS = 2
@@ -15,7 +15,7 @@ _LAYERS = re.compile(rf"self\.(\w+)[^=\n]*=[^\n]*(?:{BUILT_IN_LAYERS}|[sS]oftmax
 
 
 def roots(source: Source) -> list[Region]:
-    """Functions that hold a core of attention, and those that call them."""
+    """Functions that hold a core of attention, those that call them, and those that add tables of positions."""
     chosen = {id(region): region for region in _with_core(source) if _meets_product(source, region)}
     for hop in range(_HOPS):
         called = {region.name for region in chosen.values() if region.name not in ("forward", "__init__")}
@@ -26,6 +26,7 @@ def roots(source: Source) -> list[Region]:
             for region in _users(source, built):
                 chosen.setdefault(id(region), region)
     chosen |= {id(region): region for region, _ in copies.lossy(source.all_classes)}
+    chosen |= {id(region): region for region in source.regions if adds_table(region.text)}
     return list(chosen.values())
 
 
@@ -57,10 +58,12 @@ def _meets_product(source: Source, region: Region) -> bool:
 def _callers(source: Source, called: set[str]) -> Iterator[Region]:
     functions = called & source.functions.keys()
     for region in source.regions:
-        if any(_calls(region, name) for name in called) or (
-            region.name not in called and _hands_on(region.text, functions)
-        ):
+        if any(_calls(region, name) for name in called):
             yield region
+        elif region.name not in called and _hands_on(region.text, functions):
+            # what a constructor keeps is called in forward
+            kept = region.owner is not None and region.name == "__init__"
+            yield region.owner.methods.get("forward", region) if region.owner and kept else region
 
 
 def _hands_on(text: str, functions: Iterable[str]) -> bool:

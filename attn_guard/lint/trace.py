@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from attn_guard.lint import expressions, modes, names
 from attn_guard.lint import nodes as cst
@@ -10,6 +11,8 @@ from attn_guard.lint.building import expression
 from attn_guard.lint.calls import opaque
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.frame import Frame
+from attn_guard.lint.inherited_layers import inherit
+from attn_guard.lint.loaders import loop_over
 from attn_guard.lint.masks import argument
 from attn_guard.lint.place import Call
 from attn_guard.lint.record import Record
@@ -77,6 +80,9 @@ class Walk:
         outer, self.record = self.record, Record()
         if constructor is not None:
             self._walk(Closure(constructor, instance=instance), instance.made)
+        elif instance.made is not None:
+            for path in self.foreign_bases(instance.type):
+                inherit(instance, path, instance.made)
         seen, self.record = self.record, outer
         return seen
 
@@ -100,6 +106,11 @@ class Walk:
             return None
         region = next((cls.methods[name] for cls in self.family(owner)[1:] if name in cls.methods), None)
         return Closure(region, instance=frame.instance) if region else None
+
+    def foreign_bases(self, owner: Class | None) -> list[str]:
+        """The dotted names of the bases of a class that are imported."""
+        bases = [base.partition(".") for cls in self.family(owner) for base in cls.bases] if owner else []
+        return [self.source.imports[first] + dot + rest for first, dot, rest in bases if first in self.source.imports]
 
     def attribute(self, instance: Instance, name: str) -> Value:
         """``self.name``: as the constructor left it, a method, or a value of the class body."""
@@ -164,7 +175,8 @@ class Walk:
         frame = Frame(self, region, {}, function.instance, function.scope)
         self._bind(frame, node, call)
         self._stack.append(node)
-        branches = self.record.branches
+        branches, calls = self.record.branches, self.record.calls
+        self.record.calls = [*calls, call] if call else calls
         if call is not None and call.place.region is not region:
             self.record.walked.add(node)
         try:
@@ -173,7 +185,7 @@ class Walk:
             run_body(frame, node.body)
         finally:
             self._stack.pop()
-            self.record.branches = branches
+            self.record.branches, self.record.calls = branches, calls
             self.record.mode_tests -= frame.mode_tests
         if len(self._stack) == 0:
             self.record.returned = frame.returned
@@ -211,9 +223,16 @@ class Walk:
                 frame.names[name] = Unknown(name)
             else:
                 frame.names[name] = promised.get(name) or _argument(param, constructor)
+                if index == 0 and frame.region.name == "forward":
+                    frame.names[name] = self._as_loaded(frame.region.owner, frame.names[name])
         for star in (node.params.star_arg, node.params.star_kwarg):
             if isinstance(star, cst.Param):
                 frame.names[star.name.value] = UNKNOWN
+
+    def _as_loaded(self, owner: Class | None, value: Value) -> Value:
+        """The first input of a module, of which a training loop in the file may show that the batch comes first."""
+        loop = loop_over(self.source, owner) if owner and isinstance(value, Unknown) else None
+        return replace(value, timed=(1, loop)) if loop and isinstance(value, Unknown) else value
 
 
 def _is_decorator(decorator: cst.Decorator, name: str) -> bool:
@@ -232,8 +251,7 @@ def _argument(param: cst.Param, constructor: bool) -> Value:
 
 def _is_whole(param: cst.Param) -> bool:
     """Whether an argument is annotated as ``int``."""
-    kind = param.annotation.annotation if param.annotation else None
-    return isinstance(kind, cst.Name) and kind.value == "int"
+    return isinstance(param.annotation, cst.Name) and param.annotation.value == "int"
 
 
 def _promised_masks(owner: Class) -> dict[str, Value]:

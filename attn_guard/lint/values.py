@@ -26,7 +26,8 @@ class Unknown:
     """Something from outside, or from an operation that is not understood.
 
     ``parameter`` marks an argument, and ``default`` is the number that it has where nobody gives it. ``terms`` are the
-    sizes that it is the sum of, ``order`` the comparison that it came out of.
+    sizes that it is the sum of, ``order`` the comparison that it came out of, ``either`` the two numbers of which it
+    is one. ``timed`` is as that of a `Tensor`.
     """
 
     name: str = ""
@@ -34,6 +35,8 @@ class Unknown:
     default: float | None = None
     terms: tuple[Scalar, ...] = ()
     order: Order | None = None
+    either: tuple[float, ...] = ()
+    timed: tuple[int, Draft] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +188,8 @@ class Tensor:
     pads: the embedding that looked it up, where that knows of padding among its ids.
     zeroed: the product with a mask that logits of no query and key, and what a softmax makes of them, have gone
     through.
-    timed: the axis along which positions were added to it, and where. ran: the layer that it came out of, if that ran
-    along its first axis.
+    timed: the axis of its positions, and where that is seen, as a rule because they are added there. ran: the layer
+    that it came out of, if that ran along its first axis.
     """
 
     role: Role = Role.ACTIVATION
@@ -365,7 +368,7 @@ class Layer:
     """A built-in layer, such as ``nn.Linear(d_model, d_model)``: its class name and what it was made with.
 
     ``plain`` says that it is one of torch and that all its arguments are in sight. ``home`` is the function that
-    it was made in.
+    it was made in, ``path`` the dotted name that its class is imported by.
     """
 
     kind: str
@@ -374,6 +377,7 @@ class Layer:
     children: tuple[Value, ...] = ()
     plain: bool = False
     home: Region | None = None
+    path: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -473,8 +477,9 @@ def join(left: Value, right: Value) -> Value:
     if isinstance(left, Sequence) and isinstance(right, Sequence) and len(left.items) == len(right.items):
         items = tuple(join(*pair) for pair in zip(left.items, right.items, strict=True))
         return Sequence(items, left.endless or right.endless)
-    if isinstance(left, Scalar) and isinstance(right, Scalar) and left.means(right):
-        return left
+    if isinstance(left, Scalar) and isinstance(right, Scalar):
+        numbers = (left.number, right.number) if left.is_number and right.is_number else ()
+        return left if left.means(right) else Unknown(either=numbers)
     if isinstance(left, Instance | Choice) and isinstance(right, Instance | Choice):
         return _either(left, right)
     for known, other in ((left, right), (right, left)):
