@@ -33,6 +33,7 @@ from attn_guard.lint.values import (
     Shape,
     Tensor,
     Text,
+    Unknown,
     Value,
     join,
 )
@@ -188,12 +189,21 @@ def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
         if method.name.endswith("_") and isinstance(node.func, cst.Attribute) and isinstance(receiver, Mask):
             frame.rebind(node.func.value, Mask(name=receiver.name))
         return opaque(call)
-    result = op(call)
+    result = _untimed(method.name, op(call))
     if method.name.endswith("_") and isinstance(node.func, cst.Attribute):
         frame.rebind(node.func.value, result)
         if isinstance(result, Tensor):
             frame.walk.record.note_late_mask(result)
     return result
+
+
+_KEEPS_AXES = frozenset({"to", "type", "long", "int", "float", "half", "cuda", "cpu", "clone", "detach", "contiguous"})
+
+
+def _untimed(operation: str, value: Value) -> Value:
+    """What is not known to be a tensor yet, after an operation that may have moved its axes."""
+    moves = isinstance(value, Unknown) and value.timed and operation not in _KEEPS_AXES
+    return replace(value, timed=None) if isinstance(value, Unknown) and moves else value
 
 
 def _unknown_method(name: str, call: Call) -> Value:
@@ -225,7 +235,7 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
         if name == "sdp_kernel":
             call.place.record.note(Trouble.DEPRECATED_CONTEXT, Event(call.place.draft(StepKind.CONTEXT)))
         op = ops.FUNCTIONS.get(name)
-        return op(call) if op else opaque(call)
+        return _untimed(name, op(call)) if op else opaque(call)
     if name == "generate_square_subsequent_mask":
         return fillings.square_subsequent_mask(call)
     if function.path in ("copy.copy", "copy.deepcopy"):

@@ -9,7 +9,7 @@ from attn_guard.lint import nodes as cst
 from attn_guard.lint.regions import Class, Region, Source
 from attn_guard.lint.values import Draft
 
-_LOOP = re.compile(r"\n[ \t]*for\s+\(?(?:\w+\s*,\s*\(?)?(?P<batch>\w+)[^:\n]*\bin\b[^:\n]*\b\w*loader\b[^\n]*:")
+_LOOP = re.compile(r"\n[ \t]*for\s+(?P<targets>[^:\n]+?)\s+in\s+[^:\n]*\b\w*loader\b[^\n]*:")
 _ARRANGES = re.compile(r"collate|\.transpose\(|\.permute\(|\.t\(\)|\.T\b|swapaxes|movedim|rearrange")
 
 
@@ -23,9 +23,10 @@ def loop_over(source: Source, owner: Class) -> Draft | None:
     models = set(re.findall(rf"\b(\w+)\s*=\s*{owner.name}\(", source.text))
     for region in source.functions.values():
         for loop in _LOOP.finditer(region.text) if not _ARRANGES.search(region.text) else ():
-            taken = re.search(rf"\b(\w+)\(\s*{loop['batch']}\b", region.text[loop.end() :])
-            if taken and taken[1] in models:
-                return _draft(region, loop["batch"])
+            targets = re.findall(r"\w+", loop["targets"])
+            for called, given in re.findall(r"\b(\w+)\(\s*(\w+)", region.text[loop.end() :]):
+                if called in models and given in targets:
+                    return _draft(region, given)
     return None
 
 

@@ -11,6 +11,7 @@ from attn_guard.lint.prefilter import BUILT_IN_LAYERS, adds_table, holds_core, h
 from attn_guard.lint.regions import Region, Source
 
 _HOPS = 2
+_INHERITED = ("self_attn", "multihead_attn")  # from the layers of nn.Transformer
 _LAYERS = re.compile(rf"self\.(\w+)[^=\n]*=[^\n]*(?:{BUILT_IN_LAYERS}|[sS]oftmax)")
 
 
@@ -36,7 +37,7 @@ def _with_core(source: Source) -> Iterator[Region]:
     for owner in source.all_classes:
         if not holds_core(owner.text):
             continue
-        layers = set(_LAYERS.findall(owner.text))
+        layers = {*_LAYERS.findall(owner.text), *(_INHERITED if "coderLayer" in owner.head else ())}
         uses = re.compile(rf"self\.(?:{'|'.join(map(re.escape, layers))})\s*[(\[:]") if layers else None
         for region in owner.methods.values():
             if region.name != "__init__" and (holds_core(region.text) or (uses and uses.search(region.text))):

@@ -267,3 +267,189 @@ def test_layer_inside_blocks_is_found_from_the_model_that_calls_them(blocks: str
     (finding,) = lint_source(source, "model.py")
     assert (finding.code, finding.location.line) == ("ATN305", 11)
     assert codes(source.replace("(d, h)\n", "(d, h, batch_first=True)\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("stack", "imported"),
+    [
+        ("TransformerEncoder(Block(d, h), n)", "from .stacks import TransformerEncoder"),
+        ("nn.TransformerEncoder(Block(d, h), num_layers=n)", ""),
+        ("nn.ModuleList([TransformerEncoder(Block(d, h), n)])", "from .stacks import TransformerEncoder"),
+    ],
+)
+def test_stack_of_another_file_that_is_called_as_that_of_torch_runs_its_layer_on_what_it_gets(
+    stack: str, imported: str
+) -> None:
+    called = "self.blocks[0](x, positions=None)" if "ModuleList" in stack else "self.blocks(x)"
+    source = STACK.replace("from torch import nn", f"from torch import nn\n{imported}")
+    source = source.replace("BLOCKS", stack).replace("CALL", f"return {called}")
+    (finding,) = lint_source(source, "model.py")
+    assert finding.code == "ATN305"
+    assert "self.attn(" in source.splitlines()[finding.location.line - 1]
+    assert codes(source.replace("CALL", "").replace("Block(d, h)", "make_block(d, h)")) == []
+    assert codes(source.replace("(d, h)\n", "(d, h, batch_first=True)\n")) == []
+
+
+FOLDED = [
+    "x = x.view([-1] + shape[-2:])",
+    "x = x.reshape(-1, *x.shape[-2:])",
+    "x = x.reshape(-1, x.size(-2), x.size(-1))",
+]
+
+
+@pytest.mark.parametrize("fold", FOLDED)
+@pytest.mark.parametrize("layer", [TIME_FIRST[0], TIME_FIRST[3]])
+def test_layer_along_everything_that_was_folded_into_one_axis_is_found(fold: str, layer: str) -> None:
+    body = f"x = self.embedding(x)\nshape = list(x.size())\n{fold}\nreturn self.layer(x, x, x)[0]"
+    (finding,) = lint_source(module(body, layer), "encoder.py")
+    assert finding.code == "ATN305"
+    assert finding.notes[0].startswith("the input is (x.shape[:-2], x.shape[-2], ")
+    assert codes(module(body, BATCH_FIRST[0])) == []
+
+
+@pytest.mark.parametrize(
+    "fold",
+    [
+        "x = x.view([-1] + shape[-2:]).transpose(0, 1)",
+        "x = x.reshape(-1, n, x.shape[-1])",
+        "x = x.reshape(-1, x.shape[-1])",
+        "x = x.reshape(-1, 1, x.shape[-1])",
+    ],
+)
+def test_other_folds_are_fine(fold: str) -> None:
+    body = f"x = self.embedding(x)\nshape = list(x.size())\n{fold}\nreturn self.layer(x, x, x)[0]"
+    assert codes(module(body)) == []
+
+
+TRAINED = """\
+
+
+def train(model, train_loader, device):
+    model.train()
+    for batch in train_loader:
+        batch = batch.to(device)
+        loss = model(batch).sum()
+        loss.backward()
+
+
+model = Encoder(100, 64, 8).to("cuda")
+train(model, DataLoader(ids, batch_size=8), "cuda")
+"""
+LOADED = "x = self.embedding(x)\nreturn self.layer(x, x, x)[0]"
+
+
+def trained(body: str = LOADED, training: str = TRAINED, layer: str = TIME_FIRST[0]) -> str:
+    source = module(body, layer).replace(
+        "from torch import nn", "from torch import nn\nfrom torch.utils.data import DataLoader"
+    )
+    return source + training
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for batch in train_loader:",
+        "for batch, target in train_loader:",
+        "for step, (batch, target) in enumerate(train_loader):",
+        "for batch in tqdm(train_loader, desc='train'):",
+    ],
+)
+def test_batches_of_a_loader_come_first(loop: str) -> None:
+    source = trained(training=TRAINED.replace("for batch in train_loader:", loop))
+    (finding,) = lint_source(source, "encoder.py")
+    assert (finding.code, finding.severity) == ("ATN305", Severity.WARNING)
+    place, label = finding.related[0]
+    assert label == "a DataLoader gives the batch first"
+    assert loop in source.splitlines()[place.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("batch.to(device)", "batch.t().to(device)"),
+        ("batch.to(device)", "batch.transpose(0, 1)"),
+        ("batch_size=8", "batch_size=8, collate_fn=time_first"),
+        ("model(batch)", "model(other)"),
+        ("model = Encoder", "other = Encoder"),
+        ("train_loader", "batches"),
+    ],
+)
+def test_loaders_whose_batches_may_be_arranged_otherwise_are_fine(old: str, new: str) -> None:
+    assert codes(trained(training=TRAINED.replace(old, new))) == []
+
+
+def test_batch_first_layers_and_inputs_that_are_turned_round_are_fine_under_a_loader() -> None:
+    assert codes(trained(layer=BATCH_FIRST[0])) == []
+    assert codes(trained("x = self.embedding(x).transpose(0, 1)\nreturn self.layer(x, x, x)[0]")) == []
+    assert codes(trained("x = self.embedding(x.t())\nreturn self.layer(x, x, x)[0]")) == []
+
+
+TABLE = """\
+import torch
+from torch import nn
+
+
+class Positions(nn.Module):
+    def __init__(self, d_model, longest=512, batch_first=False):
+        super().__init__()
+        self.time = 1 if batch_first else 0
+        pe = torch.zeros(longest, d_model)
+        pe[:, 0::2] = torch.sin(torch.arange(longest)[:, None])
+        MADE
+
+    def forward(self, x):
+        BODY
+"""
+TIME_LEADS = [
+    "self.register_buffer('pe', pe.unsqueeze(1))",
+    "pe = pe.unsqueeze(0).transpose(0, 1)\n        self.register_buffer('pe', pe)",
+    "self.pe = nn.Parameter(torch.randn(longest, 1, d_model))",
+    "self.pe = nn.Parameter(torch.randn((longest, 1, d_model)), requires_grad=False)",
+]
+BATCH_OF_ONE = [
+    "self.register_buffer('pe', pe.unsqueeze(0))",
+    "self.pe = nn.Parameter(torch.zeros(1, longest, d_model))",
+]
+
+
+def table(made: str, body: str) -> str:
+    return TABLE.replace("MADE", made).replace("BODY", body.replace("\n", "\n        "))
+
+
+@pytest.mark.parametrize("made", TIME_LEADS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return x + self.pe[: x.size(self.time)]",
+        "b, t, d = x.shape\nreturn x + self.pe[: x.size(1)].to(x.device)",
+        "b, t, d = x.shape\nx = x + self.pe[: x.shape[1], :]\nreturn x",
+    ],
+)
+def test_table_that_lies_along_another_axis_than_it_is_cut_for_is_found(made: str, body: str) -> None:
+    (finding,) = lint_source(table(made, body), "positions.py")
+    assert finding.code == "ATN707"
+    assert finding.message == "the table is cut to the length of one axis and added along another"
+
+
+@pytest.mark.parametrize("made", BATCH_OF_ONE)
+def test_table_behind_a_batch_of_one_that_is_cut_to_the_batch_is_found(made: str) -> None:
+    assert codes(table(made, "b, t, d = x.shape\nreturn x + self.pe[:, : x.size(0)]")) == ["ATN707"]
+
+
+@pytest.mark.parametrize(
+    ("made", "body"),
+    [
+        *((made, "return x + self.pe[: x.size(0)]") for made in TIME_LEADS),
+        *((made, "t, b, d = x.shape\nreturn x + self.pe[: x.size(0)]") for made in TIME_LEADS),
+        *((made, "return x + self.pe[: x.size(1)]") for made in TIME_LEADS),  # x may have four axes
+        *((made, "b, t, n, d = x.shape\nreturn x + self.pe[: x.size(1)]") for made in TIME_LEADS),
+        *((made, "b, t, d = x.shape\nreturn x + self.pe[: x.size(1)].transpose(0, 1)") for made in TIME_LEADS),
+        *((made, "b, t, d = x.shape\nreturn x + self.pe[: x.size(1), 0]") for made in TIME_LEADS),
+        *((made, "b, t, d = x.shape\nreturn x + self.pe[:, : x.size(1)]") for made in BATCH_OF_ONE),
+        ("self.register_buffer('pe', pe)", "b, t, d = x.shape\nreturn x + self.pe[: x.size(1)]"),
+        ("self.register_buffer('pe', make(pe))", "b, t, d = x.shape\nreturn x + self.pe[: x.size(1)]"),
+        ("self.pe = table_of(longest)", "return x + self.pe[: x.size(self.time)]"),
+    ],
+)
+def test_tables_along_the_axis_they_are_cut_for_and_of_unknown_shape_are_fine(made: str, body: str) -> None:
+    assert codes(table(made, body)) == []
