@@ -28,10 +28,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attn_guard.findings import Severity
-from attn_guard.gotchas import Gotcha
+from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
-    from attn_guard.findings import Finding
+    from attn_guard.findings import Finding, Fix
+    from attn_guard.lint.fixes import Blamed
     from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
@@ -62,3 +63,10 @@ def probe(xray: XRay) -> Iterator[Finding]:
             expected="rows that sum to 1",
             found=f"rows that sum to {float(sums.min()):.2f} … {float(sums.max()):.2f}",
         )
+
+
+def fix(blamed: Blamed) -> Fix | None:
+    """Keeps what is dropped for the product with the value. Unsafe: who reads the weights gets other numbers."""
+    weights = blamed.argument(0, "input")
+    same = weights is not None and weights.text == blamed.target
+    return unsafe(blamed.kept_apart(f"dropped_{blamed.target}")) if same else None

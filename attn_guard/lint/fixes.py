@@ -165,6 +165,17 @@ class Blamed(Spelling):
             return self.replacing(self.part(above.targets[0].target), name)
         return None
 
+    def kept_apart(self, name: str) -> Fix | None:
+        """Another name for the value of a statement, which only a product reads; what is returned is the value before.
+
+        None where the name is taken, or where more reads the value.
+        """
+        read, above = self.only_product, self.region.parent(self.node)
+        if read is None or not isinstance(above, cst.Assign) or re.search(rf"\b{name}\b", self.region.text):
+            return None
+        parts = (self.part(above.targets[0].target), self.part(read))
+        return self.all(*(self.replacing(part, name) for part in parts))
+
     def replacing(self, part: Part | None, text: str) -> Fix | None:
         """Another text for a part."""
         return Fix((Edit(self.region.location(part.node), text),)) if part and part.text != text else None

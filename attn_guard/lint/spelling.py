@@ -12,6 +12,7 @@ from attn_guard.lint.spans import Part, Span
 
 _PRODUCTS = ("matmul", "bmm")
 SIGNS: dict[type, str] = {cst.Multiply: "*", cst.Divide: "/", cst.Add: "+", cst.BitAnd: "&", cst.BitOr: "|"}
+_LISTED = (cst.Element, cst.Tuple, cst.List, cst.IfExp)
 _MODULES = ("F", "nn", "torch")  # also where a star import brings them
 
 
@@ -142,6 +143,32 @@ class Spelling(Span):
         above = self.region.parent(self.node)
         target = above.targets[0].target if isinstance(above, cst.Assign) and len(above.targets) == 1 else None
         return target.value if isinstance(target, cst.Name) else ""
+
+    @property
+    def only_product(self) -> cst.Name | None:
+        """Where the name that the expression is assigned to goes into a product, if that and returns are all that
+        reads it later, and the product is not reached without passing here."""
+        block = next((node for node in self._above(self.node) if isinstance(node, cst.IndentedBlock)), None)
+        if not self.target or self.region.tree is None or block is None:
+            return None
+        last = self.region.location(self.node).end_line
+        later = (name for name in _names(self.region.tree.body) if self.region.location(name).line > last)
+        read = [name for name in later if name.value == self.target and not self._is_returned(name)]
+        above = list(self._above(read[0])) if len(read) == 1 else []
+        return read[0] if block in above and self._goes_into_a_product(read[0]) else None
+
+    def _is_returned(self, name: cst.Name) -> bool:
+        """Whether it is what a ``return`` gives, or one item of a tuple."""
+        around = next((node for node in self._above(name) if not isinstance(node, _LISTED)), None)
+        is_item = isinstance(self.region.parent(name), cst.Element)
+        return isinstance(around, cst.Return) or (is_item and isinstance(around, cst.Assign))
+
+    def _goes_into_a_product(self, name: cst.Name) -> bool:
+        above = self.region.parent(name)
+        call = self.region.parent(above) if isinstance(above, cst.Arg) else None
+        if isinstance(call, cst.Call):
+            return replace(self, node=call).called in (*_PRODUCTS, "einsum")
+        return isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.MatrixMultiply)
 
     def is_known_before(self, part: Part) -> bool:
         """Whether all names in a part stand for the same where this expression is: nothing in the function sets them

@@ -41,6 +41,8 @@ def test_the_mended_twin_is_clean_and_changed_where_it_is_blamed_only(entry: Ent
     before, after = source.splitlines(), result.content.decode().splitlines()
     assert len(before) == len(after)
     changed = [old for old, new in zip(before, after, strict=True) if old != new]
+    if entry.gotcha.code == "ATN602":  # what is dropped has a name of its own, also where it is read
+        changed.remove("        context = weights @ v")
     places = [place for found in judge(source.encode()) for place in (found.location, *(r for r, _ in found.related))]
     blamed = {before[place.line - 1] for place in places}
     assert changed
@@ -200,6 +202,21 @@ BODIES: list[tuple[str, str, str | None]] = [
         "q, k, v = (y.transpose(1, 2) for y in (q, k, v))\n"
         "return flash_attn_func(q, k, v, dropout_p=0.1 if self.training else 0.0)",
     ),
+    (
+        "ATN602",
+        "w = self.softmax(q @ k.mT * self.scale)\nw = self.drop(w)  # some\nreturn torch.matmul(w, v), w",
+        "w = self.softmax(q @ k.mT * self.scale)\ndropped_w = self.drop(w)  # some\n"
+        "return torch.matmul(dropped_w, v), w",
+    ),
+    (
+        "ATN602",
+        "w = self.softmax(q @ k.mT * self.scale)\nw = self.drop(w)\nc = w @ v\nboth = (c, w)\nreturn both",
+        "w = self.softmax(q @ k.mT * self.scale)\ndropped_w = self.drop(w)\nc = dropped_w @ v\n"
+        "both = (c, w)\nreturn both",
+    ),
+    # more reads it, or the product is also reached without dropout
+    ("ATN602", "w = self.softmax(q @ k.mT * self.scale)\nw = self.drop(w)\nw = w * 1\nreturn w @ v, w", None),
+    ("ATN602", "w = self.softmax(q @ k.mT * self.scale)\nif t > 1:\n    w = self.drop(w)\nreturn w @ v, w", None),
     ("ATN502", "s = self.drop(q @ k.mT * self.scale)\nreturn s.softmax(-1) @ v", None),
 ]
 
