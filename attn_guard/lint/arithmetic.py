@@ -198,14 +198,14 @@ def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> T
         step = place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=fill, text=mask.name)
         # scores * keep + (1 - keep) * -1e9: the product alone is no mask yet, the sum is
         steps = tuple(s for s in tensor.steps if not (s.kind is StepKind.MASK and s.fill == 0.0))
-        return replace(tensor, steps=(*steps, step))
+        return tensor.changed(steps=(*steps, step))
     if tensor.role in MASKABLE and not isinstance(other, Scalar):
         learned = isinstance(other, Tensor) and other.role is Role.PARAMETER
         text = getattr(other, "name", "")
         return tensor.after(
             place.draft(StepKind.BIAS, stage=mask_stage(tensor), text=text), opaque=tensor.opaque or not learned
         )
-    return tensor if isinstance(other, Scalar) else replace(tensor, zeroed=None)
+    return tensor if isinstance(other, Scalar) else tensor.changed(zeroed=None)
 
 
 def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
@@ -266,7 +266,7 @@ def matmul(place: Place, left: Value, right: Value) -> Value:
         weights, value = (query, key) if query.role is Role.WEIGHTS else (key, query)
         axes = layout.product_axes(query, key) if weights is query else None
         summed = grid.summed(weights.grid, -1 if weights is query else -2)
-        return attend(place, replace(weights, grid=summed), value, axes)
+        return attend(place, weights.changed(grid=summed), value, axes)
     if query.role is Role.SCORES and key.role is Role.ACTIVATION:
         softmax_count.note_missing(place, query)
         written_softmax.note_context(place, query, key)
@@ -278,7 +278,7 @@ def matmul(place: Place, left: Value, right: Value) -> Value:
         )
         scores = score(place, query, key, layout.product_axes(query, key))
         rank = grid.rank_shown(place.node)
-        return replace(scores, grid=scores.grid.of_rank(rank)) if scores.grid and rank else scores
+        return scores.changed(grid=scores.grid.of_rank(rank)) if scores.grid and rank else scores
     return UNKNOWN
 
 
@@ -287,7 +287,7 @@ def project(place: Place, value: Tensor | None, width: Scalar | None) -> Tensor:
     axes = (*value.axes[:-1], width) if value and value.axes else None
     step = place.draft(StepKind.PROJECTION, text=value.name if value else "")
     plain = Tensor(steps=(step,), traced=True, axes=axes, last=width, order=layout.CONTIGUOUS)
-    return replace(plain, timed=value.timed, ran=value.ran, pads=value.pads) if value else plain
+    return plain.changed(timed=value.timed, ran=value.ran, pads=value.pads) if value else plain
 
 
 def score(place: Place, query: Tensor, key: Tensor, axes: Axes | None = None) -> Tensor:
@@ -332,7 +332,7 @@ def attend(place: Place, weights: Tensor, value: Tensor | None, axes: Axes | Non
             operands.is_value_bare = value is not None and bool(value.name) and not operands.value
             break
     last = axes[-1] if axes else value.last if value else None
-    context = replace(flow, role=Role.CONTEXT, axes=axes, last=last, order=layout.CONTIGUOUS)
+    context = flow.changed(role=Role.CONTEXT, axes=axes, last=last, order=layout.CONTIGUOUS)
     place.record.see(context, place.region)
     return context
 

@@ -182,7 +182,8 @@ def _method(frame: Frame, node: cst.Call, method: Bound, call: Call) -> Value:
     if isinstance(receiver, Sequence | Shape) and method.name in ("append", "extend"):
         return UNKNOWN
     op = ops.METHODS.get(method.name)
-    call = replace(call, args=(receiver, *call.args), firm=None if call.firm is None else call.firm + 1)
+    firm = None if call.firm is None else call.firm + 1
+    call = Call(call.place, (receiver, *call.args), call.kwargs, call.spread, firm)
     if op is None and isinstance(receiver, Layer):
         note_counted(f"{receiver.path}.{method.name}", call)
     if op is None:

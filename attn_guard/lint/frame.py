@@ -193,5 +193,5 @@ def _called(name: str, value: Value) -> Value:
                 return value  # known best by whose last axis it is
             return Scalar(powers=((Atom(name, size, atom.axis), 1.0),))
     if isinstance(value, Tensor) and (not value.name or names.is_query_or_key(name)):
-        return replace(value, name=name)
+        return value.changed(name=name)
     return value

@@ -174,8 +174,9 @@ class Function:
     @property
     def is_half(self) -> bool:
         """Whether the file makes an object of the class and turns it into float16."""
-        made = rf"\b{self.class_name}\([^\n]*\)\.(?:half\(\)|to\((?:dtype=)?torch\.(?:half|float16)\))"
-        return bool(self.class_name) and re.search(made, self.file) is not None
+        if not self.class_name or f"{self.class_name}(" not in self.file or not _HALF.search(self.file):
+            return False
+        return re.search(rf"\b{self.class_name}\([^\n]*{_HALF.pattern}", self.file) is not None
 
     @property
     def masks_lost_without_caller(self) -> Iterator[Fault]:
@@ -466,6 +467,7 @@ class Function:
         return self.region.tree
 
 
+_HALF = re.compile(r"\)\.(?:half\(\)|to\((?:dtype=)?torch\.(?:half|float16)\))")
 _CHECKS_HEADS = re.compile(r"%\s*(?:self\.|config\.)?\w*(?:head|\bh\b)|divmod\(|divisible", re.IGNORECASE)
 
 

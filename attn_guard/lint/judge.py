@@ -27,13 +27,15 @@ def judge(path: str, text: str, comments: Suppressions, plan: Plan) -> Report | 
     ordered = sorted(unique.values(), key=lambda finding: finding.sort_key)
     allowed = list(_allowed(source)) if ordered and "allow(" in text else []
     silenced = [f for f in ordered if comments.silences(f.code, f.location.line) or any(a.holds(f) for a in allowed)]
-    return Report(
+    report = Report(
         findings=tuple(_fixable([f for f in ordered if f not in silenced], plan, source)),
         sites=reading.sites,
         files=1,
         regions=sum(region.is_parsed for region in source.regions),
         suppressed=tuple(silenced),
     )
+    source.let_go()
+    return report
 
 
 def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ Axes are `Scalar`s (None: unknown size). Nothing here looks at values; only at w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from attn_guard.anatomy import Size
@@ -163,8 +162,8 @@ def indexed(tensor: Tensor) -> Tensor:
         order = tensor.order
         if order:
             order = tuple(place - 1 for place in order[1:]) if order[0] == 0 else None
-        return replace(tensor, axes=tensor.axes[1:], order=order, timed=None, ran=None, grid=None, pads=None)
-    return replace(tensor, axes=None, order=None, timed=None, ran=None, grid=None, pads=None)
+        return tensor.changed(axes=tensor.axes[1:], order=order, timed=None, ran=None, grid=None, pads=None)
+    return tensor.changed(axes=None, order=None, timed=None, ran=None, grid=None, pads=None)
 
 
 def divided(axis: Scalar | None, parts: int) -> Scalar | None:

@@ -71,7 +71,7 @@ def dropped(call: Call, value: Value) -> Value:
 
 def contiguous(call: Call) -> Value:
     value = call.arg(0)
-    return replace(value, order=layout.CONTIGUOUS) if isinstance(value, Tensor) else value
+    return value.changed(order=layout.CONTIGUOUS) if isinstance(value, Tensor) else value
 
 
 def reindexed(call: Call) -> Value:
@@ -128,7 +128,7 @@ def softmax(call: Call) -> Value:
     if isinstance(value, Tensor) and value.role is Role.SCORES:
         step = call.place.draft(StepKind.SOFTMAX, stage=Stage.SCORES)
         ran = grid.softmaxed(value.grid, softmax_axis(call, value))
-        weights = replace(value.after(step), role=Role.WEIGHTS, grid=ran)
+        weights = value.after(step).changed(role=Role.WEIGHTS, grid=ran)
         call.place.record.see(weights, call.place.region)
         return weights
     if isinstance(value, Tensor) and softmax_count.is_second(value, softmax_axis(call, value)):
@@ -173,7 +173,7 @@ def fill_where(call: Call, value: Value, mask: Mask | None, fill: float | None) 
         return value
     if isinstance(value, Filled) or as_mask(value):
         return Mask(name="mask")
-    return replace(value, zeroed=None) if isinstance(value, Tensor) else value
+    return value.changed(zeroed=None) if isinstance(value, Tensor) else value
 
 
 def _additive(fill: float, mask: Mask | None, value: Value = UNKNOWN) -> Mask:
@@ -298,7 +298,7 @@ def squashed(call: Call) -> Value:
     """A function such as tanh: what went in can no longer be followed, but it is still scores."""
     value = call.arg(0, "input")
     if isinstance(value, Tensor) and value.role is Role.SCORES:
-        return replace(value, traced=False, bounded=True)
+        return value.changed(traced=False, bounded=True)
     if isinstance(value, Tensor):
         return Tensor(value.role if value.role is Role.WEIGHTS else Role.ACTIVATION)
     return UNKNOWN

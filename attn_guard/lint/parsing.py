@@ -44,9 +44,15 @@ def _parsed_as_newer(text: str) -> Module | None:
 
 def is_too_deep(text: str) -> bool:
     """Whether brackets, lambdas or signs are nested so deep that the parser must not see the text."""
-    depth = 0
+    if sum(map(text.count, "([{")) > _DEEPEST and _depth(text) > _DEEPEST:
+        return True
+    return text.count("lambda") > _LAMBDAS or any(signs in text for signs in _SIGNS)
+
+
+def _depth(text: str) -> int:
+    """How deep brackets are nested."""
+    depth = deepest = 0
     for found in _BRACKET.finditer(text):
         depth = depth + 1 if found[0] in "([{" else max(0, depth - 1)
-        if depth > _DEEPEST:
-            return True
-    return text.count("lambda") > _LAMBDAS or any(signs in text for signs in _SIGNS)
+        deepest = max(deepest, depth)
+    return deepest

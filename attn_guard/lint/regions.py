@@ -201,6 +201,11 @@ class Source:
         yield from self.classes.values()
         yield from self.redefined
 
+    def let_go(self) -> None:
+        """Parts its classes from their methods, which know each other, so that the trees of both are free at once."""
+        for owner in self.classes.values():
+            owner.methods.clear()
+
     @cached_property
     def imports(self) -> dict[str, str]:
         """Local name → dotted name, of every import in the file."""

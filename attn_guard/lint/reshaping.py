@@ -40,7 +40,7 @@ def transpose(call: Call) -> Value:
         if value.axes is None and {first, second} in ({1, 2}, {-1, -2}, {1, -1}, {2, -2}) and _is_flat_image(call):
             moved = moved.shaped((_BATCH, None, None), None)
     swapped = value.grid.swapped(first, second) if value.grid and first is not None and second is not None else None
-    return replace(moved, transposed=call.place.draft(StepKind.SPLIT), grid=swapped)
+    return moved.changed(transposed=call.place.draft(StepKind.SPLIT), grid=swapped)
 
 
 _BATCH = Scalar(powers=((Atom("batch"), 1.0),))
@@ -61,7 +61,7 @@ def transpose_last(call: Call) -> Value:
     if not isinstance(value, Tensor):
         return masks.transposed(value, -2, -1)
     swapped = value.grid.swapped(-2, -1) if value.grid else None
-    return replace(layout.transposed(value, -2, -1), transposed=call.place.draft(StepKind.SPLIT), grid=swapped)
+    return layout.transposed(value, -2, -1).changed(transposed=call.place.draft(StepKind.SPLIT), grid=swapped)
 
 
 def permute(call: Call) -> Value:
@@ -71,11 +71,11 @@ def permute(call: Call) -> Value:
     axes = [integer(axis) for axis in _items(call.args[1:] or (call.arg(1, "dims"),))]
     known = [axis for axis in axes if axis is not None]
     if len(known) != len(axes):
-        return replace(value.shaped(None, None), transposed=call.place.draft(StepKind.SPLIT))
+        return value.shaped(None, None).changed(transposed=call.place.draft(StepKind.SPLIT))
     ranked = value if value.axes else replace(value, axes=(*(None,) * (len(axes) - 1), value.last))
     moved = layout.permuted(ranked, known)
     permuted = value.grid.permuted(known) if value.grid else None
-    return replace(moved, transposed=call.place.draft(StepKind.SPLIT), grid=permuted)
+    return moved.changed(transposed=call.place.draft(StepKind.SPLIT), grid=permuted)
 
 
 def movedim(call: Call) -> Value:
@@ -88,7 +88,7 @@ def movedim(call: Call) -> Value:
         axes = list(range(len(value.axes)))
         axes.insert(target % len(axes), axes.pop(source))
         moved = layout.permuted(value, axes)
-    return replace(moved, transposed=call.place.draft(StepKind.SPLIT))
+    return moved.changed(transposed=call.place.draft(StepKind.SPLIT))
 
 
 def view(call: Call) -> Value:
@@ -138,7 +138,7 @@ def unflatten(call: Call) -> Value:
         return _regrouped(call, value, (*value.axes[:at], *axes, *value.axes[at + 1 :]))
     rest = layout.viewed(value, axes).last if at == -1 else None
     before_last = axes[-2] if at == -1 and len(axes) > 1 else None
-    result = replace(value.shaped(None, None), last=rest, before_last=before_last)
+    result = value.shaped(None, None).changed(last=rest, before_last=before_last)
     return result.after(call.place.draft(StepKind.SPLIT)) if layout.splits_heads(axes) else result
 
 
@@ -169,7 +169,7 @@ def gather(call: Call) -> Value:
         return call.arg(0, "input")
     picks_positions = call.integer(1, "dim") == 1 and (value.axes is None or len(value.axes) == 3)
     timed = (1, call.place.draft(StepKind.SPLIT)) if picks_positions else None
-    return replace(value.shaped(None, None), timed=timed)
+    return value.shaped(None, None).changed(timed=timed)
 
 
 def joined_axes(call: Call, parts: Iterable[Tensor]) -> Axes | None:
@@ -200,7 +200,7 @@ def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
     moved = moved_axis(value.axes, target) if value.axes and target else None
     if isinstance(given, Unknown) and value.name and not value.traced:
         return value_of_unknown(given, target)
-    result = replace(layout.viewed(value, target), grid=grid.viewed(value, target))
+    result = layout.viewed(value, target).changed(grid=grid.viewed(value, target))
     if target:
         grouping.viewed(call.place, value, target)
     has_heads = any(layout.holds_heads(axis) for axis in (*(value.axes or ()), *(target or ())))

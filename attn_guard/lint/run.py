@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from attn_guard.collection import no_collection
+from attn_guard.collection import rare_collection
 from attn_guard.findings import Finding, Report, merge, placed
 from attn_guard.lint.cache import Cache
 from attn_guard.lint.comments import comment_findings
@@ -57,7 +57,7 @@ def lint_files(
 ) -> Report:
     """Lints files that have been found; see `lint_paths`."""
     plan = Plan.of(select, ignore, preview=preview)
-    with Cache.open(cache, plan) as known:
+    with Cache.open(cache, plan) as known, rare_collection():
         return merge(_reports(files, plan, known, jobs))
 
 
@@ -95,7 +95,7 @@ class Judge:
             content = file.path.read_bytes()
         except OSError as error:
             return b"", self._unread(_unreadable(file.path, error))
-        with no_collection():
+        with rare_collection():  # here as well, as a process of its own begins with the usual one
             return content, self.content(content, str(file.path), file.is_named)
 
     def content(self, content: bytes, path: str, is_named: bool) -> Report:
