@@ -1,7 +1,7 @@
 """Where a mask that was handed over arrives: which of its entries each score follows.
 
-The entries are changed in groups by the bits of their number, as rows are in `attn_guard.probe.influence`; only the
-operations that make the mask are replayed.
+Mostly the operations say it. Else the entries are changed in groups by the bits of their number, as rows are in
+`attn_guard.probe.influence`; only the operations that make the mask are replayed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attn_guard.probe.anatomist import Anatomy
+from attn_guard.probe.entries import entries_of
 from attn_guard.probe.influence import NONE, SEVERAL, decoded, halves
 from attn_guard.probe.on_scores import cells_at, on_scores
 from attn_guard.probe.placement import Placement
@@ -22,6 +23,8 @@ from attn_guard.probe.tape import Op, same
 
 # Share of the scores that must follow exactly one entry each; of a triangle, a third do.
 CLEAR = 0.25
+
+Number = float | bool | int
 
 # What an entry of each axis of a mask stands for: batch, head, batch · heads, query, key, or nothing.
 Axes = str
@@ -148,10 +151,11 @@ def arrivals(
             if operand == incoming or operand not in made or operand in flow.content:
                 continue
             place = placed(anatomy)
-            own = halves(tape.values[source].numel())
-            found = _followed(anatomy, source, operand, op, own, _halves_of_samples(tape.values[source], axes, place))
+            names = [torch.arange(tape.values[source].numel())]
+            whose = _samples(tape.values[source], axes, place)
+            found = _followed(anatomy, source, operand, op, names if whose is None else [*names, whose])
             if found is not None:
-                entries, samples = found
+                entries, samples = found if len(found) == 2 else (*found, torch.tensor(NONE).expand(1, 1, 1))
                 spread = _spread(tape.values[operand], tape.values[op.output])
                 yield Arrival(anatomy, op, source, axes, entries, samples, place, spread)
 
@@ -162,42 +166,52 @@ def _spread(operand: Tensor, scores: Tensor) -> bool:
     return own == 1 < scores.shape[0]
 
 
-def _halves_of_samples(mask: Tensor, axes: Axes, place: Placement | None) -> list[Tensor]:
-    """The entries of a mask in groups, by the bits of the number of their sample; none where all samples share it."""
-    numbers = torch.arange(mask.numel()).view(mask.shape)
+def _samples(mask: Tensor, axes: Axes, place: Placement | None) -> Tensor | None:
+    """The number of the sample that each entry of a mask belongs to; None where all samples share it."""
     axis = next((axes.index(name) for name in "bn" if name in axes), None)
     if axis is None or place is None:
-        return []
-    count = int(place.samples.max()) + 1
-    whose = torch.arange(mask.shape[axis]) // max(1, mask.shape[axis] // count)
-    return [numbers.index_select(axis, torch.isin(whose, half).nonzero().flatten()).flatten() for half in halves(count)]
+        return None
+    size, count = mask.shape[axis], int(place.samples.max()) + 1
+    whose = torch.arange(size) // max(1, size // count)
+    return whose.view(-1, *[1] * (mask.dim() - 1 - axis)).expand(mask.shape).flatten()
 
 
-def _followed(anatomy: Anatomy, source: int, operand: int, op: Op, *codes: list[Tensor]) -> list[Tensor] | None:
-    """For each cell of the scores, the number whose bits ``operand`` answers to there, when groups of entries change;
-    once for each way to number the entries.
+def _followed(anatomy: Anatomy, source: int, operand: int, op: Op, names: list[Tensor]) -> list[Tensor] | None:
+    """For each cell of the scores, the number of the entry that ``operand`` answers to there; once for each way to
+    number the entries."""
+    tape = anatomy.trace.flow.tape
+    scores = tape.values[op.output].shape
+    where = cells_at(anatomy, op, torch.arange(scores.numel()).view(scores))
+    if where is None:
+        return None
+    replay, marked = Replay(tape, [source], [operand]), _marked(tape.values[source])
+    entries = entries_of(anatomy.trace.flow, source, operand)
+
+    def answers(fill: Number, other: Number, groups: list[Tensor]) -> Tensor:
+        """[group, ...]: the cells that change when the entries of a group do, in a mask that is ``fill`` elsewhere."""
+        base = torch.full_like(tape.values[source], fill)
+        before = replay({source: base})[operand]
+        changed = (replay({source: _flipped(base, group, other)})[operand] for group in groups)
+        return torch.stack([(~same(again, before)).expand(scores).flatten()[where] for again in changed]).cpu()
+
+    try:
+        if entries is None:
+            return [_by_bits(answers, marked, numbers) for numbers in names]
+        own = entries.expand(scores).flatten()[where]
+        (answered,) = answers(0, marked, names[:1])
+        return [torch.where(answered, numbers[own], NONE) for numbers in names]
+    except (ReplayError, RuntimeError):
+        return None
+
+
+def _by_bits(answers: Callable[[Number, Number, list[Tensor]], Tensor], marked: Number, numbers: Tensor) -> Tensor:
+    """Which number each cell answers to, when the entries change whose number has a bit, or has it not.
 
     Looked at from a mask that marks nothing and from one that marks everything, since of two entries that are joined
     only one counts while the other hides.
     """
-    tape = anatomy.trace.flow.tape
-    mask, scores = tape.values[source], tape.values[op.output].shape
-    replay, groups = Replay(tape, [source], [operand]), [group for code in codes for group in code]
-    marked, found = _marked(mask), []
-    where = cells_at(anatomy, op, torch.arange(scores.numel()).view(scores))
-    if where is None:
-        return None
-    for fill, other in ((0, marked), (marked, 0)):
-        base = torch.full_like(mask, fill)
-        try:
-            before = replay({source: base})[operand]
-            changed = (replay({source: _flipped(base, group, other)})[operand] for group in groups)
-            differs = torch.stack([(~same(again, before)).expand(scores) for again in changed]).cpu()
-        except (ReplayError, RuntimeError):
-            return None
-        touched = iter(torch.split_with_sizes(differs.flatten(1)[:, where], [len(code) for code in codes]))
-        found.append([_one_or_several(next(touched)) for _ in codes])
-    return [_agreed(first, second) for first, second in zip(*found, strict=True)]
+    groups = [torch.isin(numbers, half).nonzero().flatten() for half in halves(int(numbers.max()) + 1)]
+    return _agreed(*(_one_or_several(answers(fill, other, groups)) for fill, other in ((0, marked), (marked, 0))))
 
 
 def _agreed(first: Tensor, second: Tensor) -> Tensor:
@@ -207,21 +221,19 @@ def _agreed(first: Tensor, second: Tensor) -> Tensor:
 def _one_or_several(touched: Tensor) -> Tensor:
     """Like `decoded`, of what `halves` changed, in their order; a cell that answers to some bits only follows several
     entries."""
-    if not len(touched):
-        return torch.tensor(NONE).expand(1, 1, 1)
     by_bits = touched.view(-1, 2, *touched.shape[1:])
     answered = by_bits.any(dim=1)
     return torch.where(answered.any(dim=0) & ~answered.all(dim=0), SEVERAL, decoded(by_bits))
 
 
-def _marked(mask: Tensor) -> float | bool | int:
+def _marked(mask: Tensor) -> Number:
     """The entry of a mask that is not 0."""
     if not mask.is_floating_point():
         return True if mask.dtype == torch.bool else 1
     return 1.0 if ((mask == 0) | (mask == 1)).all() else torch.finfo(mask.dtype).min
 
 
-def _flipped(base: Tensor, group: Tensor, other: float | bool | int) -> Tensor:
+def _flipped(base: Tensor, group: Tensor, other: Number) -> Tensor:
     """A base with some entries set the other way."""
     flat = base.reshape(-1).clone()
     flat[group] = other

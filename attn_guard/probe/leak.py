@@ -53,8 +53,8 @@ class Leak:
 
 
 def leak_of(xray: XRay) -> Leak | None:
-    influence = xray.streams.influence
-    if xray.contract.causal is not True or influence is None or not influence.triu(1).any():
+    influence = xray.streams.influence if xray.contract.causal else None
+    if influence is None or not influence.triu(1).any():
         return None
     looking_ahead = next((site for site in xray.sites if site.site.causal is False), None)
     if looking_ahead is not None:
