@@ -185,7 +185,7 @@ def _followed(anatomy: Anatomy, source: int, operand: int, op: Op, names: list[T
     if where is None:
         return None
     replay, marked = Replay(tape, [source], [operand]), _marked(tape.values[source])
-    entries = entries_of(anatomy.trace.flow, source, operand)
+    entries = entries_of(tape, source, operand)
 
     def answers(fill: Number, other: Number, groups: list[Tensor]) -> Tensor:
         """[group, ...]: the cells that change when the entries of a group do, in a mask that is ``fill`` elsewhere."""
@@ -197,7 +197,7 @@ def _followed(anatomy: Anatomy, source: int, operand: int, op: Op, names: list[T
     try:
         if entries is None:
             return [_by_bits(answers, marked, numbers) for numbers in names]
-        own = entries.expand(scores).flatten()[where]
+        own = entries.expand(scores).flatten()[where].cpu()
         (answered,) = answers(0, marked, names[:1])
         return [torch.where(answered, numbers[own], NONE) for numbers in names]
     except (ReplayError, RuntimeError):

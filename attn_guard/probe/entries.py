@@ -1,59 +1,49 @@
 """Which number of a value each number of another is made of, where it is one alone: read off the operations between
-them, without a replay."""
+them, with numbers in the place of the values."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
-from attn_guard.probe.flow import PRODUCT, SHAPE_ONLY, SUM, Flow
-from attn_guard.probe.tape import Op, Ref
+from attn_guard.probe.flow import PRODUCT, SHAPE_ONLY, SUM
+from attn_guard.probe.replay import instruction
+from attn_guard.probe.tape import Op, Tape
 
-_MOVES = frozenset(
-    "view _unsafe_view reshape transpose t permute expand unsqueeze squeeze select slice index index_select".split()
-)
-_ONE_BY_ONE = (PRODUCT | SUM) | frozenset(
+MOVES = frozenset(
     """
-    _to_copy clone alias detach lift_fresh masked_fill masked_fill_ where bitwise_not bitwise_and bitwise_or
-    logical_not logical_and logical_or neg exp log eq ne gt ge lt le
+    view _unsafe_view reshape transpose t permute expand unsqueeze squeeze select slice split split_with_sizes unbind
+    index index_select
+    """.split()
+)
+COPIES = frozenset("_to_copy clone alias detach lift_fresh".split())
+_ONE_BY_ONE = (PRODUCT | SUM | COPIES) | frozenset(
+    """
+    masked_fill masked_fill_ where bitwise_not bitwise_and bitwise_or
+    logical_not logical_and logical_or neg exp log tanh eq ne gt ge lt le
     """.split()
 )
 
 
-def entries_of(flow: Flow, source: int, target: int) -> Tensor | None:
+def entries_of(tape: Tape, source: int, target: int) -> Tensor | None:
     """For each number of ``target``, the flat number of the one entry of ``source`` that has a part in it; None where
     operations do more than move entries and change them one by one."""
-    values = flow.tape.values
-    entries = {source: torch.arange(values[source].numel()).view(values[source].shape)}
-    for op in flow.between(source, target):
-        given = [entries[read] for read in op.inputs if read in entries]
+    value = tape.values[source]
+    entries = {source: torch.arange(value.numel(), device=value.device).view(value.shape)}
+    for op in tape.on_the_way(source, target):
+        given = [read for read in op.inputs if read in entries]
         if op.name in SHAPE_ONLY or not given:
             continue
-        if op.name in _MOVES:
-            made = _moved(flow, op, entries)
+        if op.name in MOVES and given == [op.inputs[0]] and op.run is not torch.ops.aten.view.dtype:
+            instruction(tape, op).run(entries, tape.values)
+        elif op.name in _ONE_BY_ONE and (joined := _joined(tape, op, [entries[read] for read in given])) is not None:
+            entries[op.output] = joined
         else:
-            made = _joined(given, values[op.output].shape) if op.name in _ONE_BY_ONE else None
-        if made is None:
             return None
-        entries[op.output] = made
     return entries.get(target)
 
 
-def _moved(flow: Flow, op: Op, entries: dict[int, Tensor]) -> Tensor | None:
-    """Where a move takes the entries; None where they say where to move others."""
-    first, *others = op.inputs
-    if first not in entries or any(other in entries for other in others):
-        return None
-    args: Any = tree_map_only(Ref, lambda ref: entries.get(ref.index, flow.tape.values[ref.index].cpu()), op.args)
-    run = torch.reshape if "view" in op.name else op.run
-    moved: Tensor = run(*args, **op.kwargs)
-    return moved
-
-
-def _joined(given: list[Tensor], shape: torch.Size) -> Tensor | None:
+def _joined(tape: Tape, op: Op, given: list[Tensor]) -> Tensor | None:
     """What numbers made of several values, one by one, come from; None where these come from different entries."""
-    first, *others = (one.expand(shape) for one in given)
+    first, *others = (one.expand(tape.values[op.output].shape) for one in given)
     return first if all(torch.equal(first, other) for other in others) else None

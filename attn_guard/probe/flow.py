@@ -128,9 +128,7 @@ class Flow:
 
     def between(self, source: int, target: int) -> list[Op]:
         """The operations on any way from a value to a value computed from it, in order."""
-        behind = self.tape.between(source, target)
-        makers = {op.index: op for value in behind if (op := self.tape.maker(value)) is not None}
-        return [op for _, op in sorted(makers.items()) if not behind.isdisjoint(op.inputs)]
+        return self.tape.on_the_way(source, target)
 
     def chain(self, source: int, target: int) -> list[Op]:
         """One way from a value to a value computed from it: at each operation, its first operand that lies on a way."""

@@ -34,6 +34,7 @@ CHOICES: dict[str, Callable[..., int | None]] = {
     "min": lambda value, dim=0, *_, **__: dim,
 }
 _EXTREMES = ("max", "min")
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
 class Replay:
@@ -50,9 +51,7 @@ class Replay:
         self.tape = tape
         self.targets = tuple(targets)
         self._recorded: Sequence[Tensor] = _Doubled(tape.values) if double else tape.values
-        self._plan = [
-            tape.prepared(op, double, partial(_Instruction, tape)) for op in _needed(tape, set(sources), set(targets))
-        ]
+        self._plan = [instruction(tape, op, double) for op in _needed(tape, set(sources), set(targets))]
 
     def __call__(self, changed: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Target → its value when the ``changed`` values take the place of the recorded ones.
@@ -102,7 +101,12 @@ def _needed(tape: Tape, sources: set[int], targets: set[int]) -> list[Op]:
     return plan[::-1]
 
 
-class _Instruction:
+def instruction(tape: Tape, op: Op, double: bool = False) -> Instruction:
+    """An operation of a tape, made ready to run on other values; once for all replays."""
+    return tape.prepared(op, double, partial(Instruction, tape))
+
+
+class Instruction:
     """An operation made ready to run on other values: its arguments as a flat list with the places of its inputs."""
 
     def __init__(self, tape: Tape, op: Op, double: bool) -> None:
@@ -116,7 +120,7 @@ class _Instruction:
         leaves = [(place, leaf.index) for place, leaf in enumerate(self._flat) if isinstance(leaf, Ref)]
         self._inputs = [(place, index, index in op.writes) for place, index in leaves]
         # a reshape for a view, since a changed value may lie in memory in another way
-        self._run: Callable[..., Any] = torch.reshape if op.run is torch.ops.aten.view.default else op.run
+        self._run: Callable[..., Any] = torch.reshape if op.run in _VIEWS else op.run
         self._is_plain = op.name != "native_dropout" and not _chooses(tape, op)
 
     def run(self, values: dict[int, Tensor], recorded: Sequence[Tensor]) -> None:

@@ -136,6 +136,12 @@ class Tape:
         reached = self.descendants([source])
         return self.behind(target, reached) if target in reached else set()
 
+    def on_the_way(self, source: int, target: int) -> list[Op]:
+        """The operations on any way from a value to a value computed from it, in order."""
+        behind = self.between(source, target)
+        makers = {op.index: op for value in behind if (op := self.maker(value)) is not None}
+        return [op for _, op in sorted(makers.items()) if not behind.isdisjoint(op.inputs)]
+
     def behind(self, value: int, within: Container[int]) -> set[int]:
         """The values that ``value`` was computed from by way of nothing but values ``within``."""
         found, pending = {value}, [value]
