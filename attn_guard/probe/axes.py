@@ -1,8 +1,8 @@
 """Which axis of the scores a softmax runs along, and which one the product with the value sums over.
 
-Axes are moved and merged on the way, so that their numbers say little. What says it is a replay with one column, one
-row or one line of the scores changed: along the axis of the softmax, a change of the j-th key arrives at the j-th place
-only.
+Axes are moved and merged on the way, so that their numbers say little. What says it is where one column, one row or
+one line of the scores arrives, or else, in a replay, a change of it: along the axis of the softmax, the j-th key
+arrives at the j-th place only.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attn_guard.anatomy import Axis
+from attn_guard.probe.entries import entries_of
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.tape import Op, Tape, same
 
@@ -128,6 +129,11 @@ def _is_across(tape: Tape, scores: int, target: int, axis: int) -> bool:
 
 def _places(tape: Tape, source: int, cells: Cells, target: int, axis: int) -> frozenset[int]:
     """The places along an axis of ``target`` at which a change of some cells of ``source`` arrives."""
+    entries = entries_of(tape, source, target)
+    if entries is not None:
+        chosen = torch.zeros(tape.values[source].shape, dtype=torch.bool, device=entries.device)
+        chosen[cells] = True
+        return places_along(chosen.flatten()[entries], axis)
     changed = {**_largest(tape, source), source: tape.values[source].clone()}
     changed[source][cells] += 1.0
     arrived = Replay(tape, list(changed), [target])(changed)[target]
