@@ -58,16 +58,20 @@ _POWERS = (
 
 @dataclass(frozen=True)
 class Anatomy:
-    """One attention computation of a run: its trace, what was measured on it, and the `Site` made of both."""
+    """One attention computation of a run: its trace, what was measured on it, and the `Site` made of both.
+
+    ``known`` is the same computation in another recording.
+    """
 
     trace: Trace
     module: nn.Module
     declared_scale: float | None = None
     seed: int = 0
+    known: Anatomy | None = None
 
     @cached_property
     def influence(self) -> Influence:
-        return Influence(self.trace, self.seed)
+        return Influence(self.trace, self.seed, None if self.known is None else self.known.influence)
 
     @cached_property
     def rotary(self) -> Rotary:

@@ -17,7 +17,7 @@ from attn_guard.probe.moves import moved_labels
 from attn_guard.probe.origins import Origin, Rows, feature_axis, origin, rows_of
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
-from attn_guard.probe.tape import Op, same
+from attn_guard.probe.tape import Op, identical, same
 
 NONE = -1
 SEVERAL = -2
@@ -43,23 +43,30 @@ class Influence:
     """What changes where when one position of a site changes.
 
     ``queries[n, i]`` is the row of ``query`` origin that query i of slice n (one head of one sample) comes from,
-    ``keys[n, j]`` and ``values[n, j]`` likewise (`NONE`: no row, `SEVERAL`: more than one).
+    ``keys[n, j]`` and ``values[n, j]`` likewise (`NONE`: no row, `SEVERAL`: more than one). ``known`` is the same
+    computation in another recording: what holds the same numbers there comes from the same rows.
     """
 
     trace: Trace
     seed: int = 0
+    known: Influence | None = None
 
     @cached_property
     def query_origin(self) -> Origin:
-        return origin(self.trace.flow, self.trace.query, self.trace.query_projection)
+        return self._origin("query")
 
     @cached_property
     def key_origin(self) -> Origin:
-        return origin(self.trace.flow, self.trace.key, self.trace.key_projection)
+        return self._origin("key")
 
     @cached_property
     def value_origin(self) -> Origin:
-        return origin(self.trace.flow, self.trace.value, self.trace.value_projection)
+        return self._origin("value")
+
+    def _origin(self, name: str) -> Origin:
+        known: Origin | None = None if self.known is None else getattr(self.known, f"{name}_origin")
+        projection = getattr(self.trace, f"{name}_projection")
+        return origin(self.trace.flow, getattr(self.trace, name), projection, known)
 
     @cached_property
     def queries(self) -> Tensor:
@@ -76,7 +83,15 @@ class Influence:
     @cached_property
     def _rows(self) -> dict[str, Tensor]:
         """[slice, row] of each operand: the row of its origin that it comes from."""
+        if self.known is not None and all(self._is_known(name, self.known) for name in self.features):
+            return self.known._rows
         return {name: self._rows_along(name, axis) for name, axis in self.features.items()}
+
+    def _is_known(self, name: str, known: Influence) -> bool:
+        """Whether an operand and its origin hold the numbers that they have in the other recording."""
+        here, there = (one.trace.flow.tape.values[getattr(one.trace, name)] for one in (self, known))
+        source, other = (getattr(one, f"{name}_origin").rows.elements for one in (self, known))
+        return source is other and self.features == known.features and identical(here, there)
 
     def _rows_along(self, name: str, axis: int) -> Tensor:
         """The row of its origin that all numbers along an axis of an operand come from (`NONE`, `SEVERAL`)."""

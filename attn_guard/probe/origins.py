@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from attn_guard.probe.flow import Flow, Projection, operands
 from attn_guard.probe.replay import Replay
-from attn_guard.probe.tape import Tape
+from attn_guard.probe.tape import Tape, identical
 
 _RESHUFFLES = frozenset(
     "view _unsafe_view reshape transpose permute t unsqueeze squeeze clone contiguous _to_copy alias detach".split()
@@ -76,16 +76,30 @@ class Origin:
     width: int
     by_row: bool = False
 
+    def again(self, tape: Tape, value: int, source: int) -> Origin | None:
+        """The same rows in another recording; None where these hold other numbers."""
+        here = self.rows.tape.values
+        if not (
+            identical(here[self.rows.value], tape.values[value]) and identical(here[self.source], tape.values[source])
+        ):
+            return None
+        return replace(self, rows=replace(self.rows, tape=tape, value=value), source=source)
 
-def origin(flow: Flow, operand: int, projection: Projection | None) -> Origin:
+
+def origin(flow: Flow, operand: int, projection: Projection | None, known: Origin | None = None) -> Origin:
+    """Where an operand comes from; ``known`` is the origin of the same operand in another recording."""
     tape = flow.tape
+    value = _root(flow, operand) if projection is None else projection.op.output
+    source = value if projection is None else _unshuffled(tape, projection.activation)
+    return (known and known.again(tape, value, source)) or _origin(tape, value, source, projection)
+
+
+def _origin(tape: Tape, value: int, source: int, projection: Projection | None) -> Origin:
     if projection is None:
-        root = _root(flow, operand)
-        rows = rows_of(tape, root)
-        return Origin(rows, root, torch.arange(len(rows)), tape.values[root].shape[-1], by_row=True)
+        rows = rows_of(tape, value)
+        return Origin(rows, source, torch.arange(len(rows)), tape.values[source].shape[-1], by_row=True)
     features = feature_axis(projection)
-    rows = rows_of(tape, projection.op.output, features)
-    source = _unshuffled(tape, projection.activation)
+    rows = rows_of(tape, value, features)
     shape = tape.values[source].shape
     labels = torch.arange(shape.numel()).view(shape)
     moved = Replay(tape, [source], [projection.activation])({source: labels})[projection.activation]

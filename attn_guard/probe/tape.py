@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from attn_guard.findings import Location
@@ -199,3 +200,9 @@ class Tape:
 def same(left: Tensor, right: Tensor) -> Tensor:
     """Elementwise: bit-for-bit the same value, NaN included."""
     return (left == right) | ((left != left) & (right != right))
+
+
+def identical(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors have the same shape and numbers; without a NaN."""
+    alike = left.shape == right.shape and left.dtype == right.dtype and left.device == right.device
+    return alike and torch.equal(left, right)

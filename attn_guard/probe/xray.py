@@ -310,20 +310,26 @@ class XRay:
     def again(self, call: Call) -> XRay:
         """The same module, of which the same is promised, under another call."""
         with preserved(self.module, self.seed):
-            return look(self.module, call, self.intent.declared, self.seed, self.intent)
+            return look(self.module, call, self.intent.declared, self.seed, self)
 
 
-def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0, intent: Intent | None = None) -> XRay:
+def look(module: nn.Module, call: Call, declared: Contract, seed: int = 0, known: XRay | None = None) -> XRay:
     """Record a call and recover its anatomy. The caller keeps the module's state (`preserved`).
 
-    Where the ``intent`` is known from another call, it is not inferred anew.
+    What is ``known`` of the module from another call is not inferred anew.
     """
     fresh = with_copies(call)
     tape = record(module, fresh.args, fresh.kwargs, fresh.names(module))
     flow = Flow.of(tape, declared.masks or ())
-    sites = tuple(Anatomy(trace, module, declared.scale, seed) for trace in traces(flow))
+    found = traces(flow)
+    before = known.sites if known is not None and len(known.sites) == len(found) else [None] * len(found)
+    sites = tuple(
+        Anatomy(trace, module, declared.scale, seed, other) for trace, other in zip(found, before, strict=True)
+    )
     streams = Streams(tape, call.batch_first, [site.influence for site in sites], bool(declared.cross), seed)
-    if intent is None:
+    if known is not None:
+        intent = known.intent
+    else:
         intent = infer(module, declared, CausalEvidence(module, tape, sites, streams, arguments(module, call)))
     return XRay(module, call, tape, intent, sites, streams, seed)
 
