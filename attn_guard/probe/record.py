@@ -206,34 +206,35 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         written = kind.written(args, kwargs)
         for tensor in written:
             self._freeze(tensor)
-        draft: dict[str, Any] = {
-            "index": len(self.tape.ops),
-            "name": kind.name,
-            "run": func,
-            "args": symbolic_args,
-            "kwargs": symbolic_kwargs,
-            "inputs": tuple(numbers),
-            "writes": tuple(self._numbers[id(tensor)] for tensor in written),
-            "place": calling_place(self.boundary),
-            "module": self._innermost,
-            "random": kind.is_random,
-        }
+        op = Op(
+            index=len(self.tape.ops),
+            name=kind.name,
+            run=func,
+            args=symbolic_args,
+            kwargs=symbolic_kwargs,
+            inputs=tuple(numbers),
+            outputs=(),
+            writes=tuple([self._numbers[id(tensor)] for tensor in written]),
+            place=calling_place(self.boundary),
+            module=self._innermost,
+            random=kind.is_random,
+        )
         try:
             output = func(*args, **kwargs)
         except Exception:
-            self.tape.failed_op = Op(**draft, outputs=())
+            self.tape.failed_op = op
             raise
         made = _tensors(output)
-        before = {id(tensor): self._numbers[id(tensor)] for tensor in written}
-        outputs = tuple(self._add(tensor, draft["index"]) for tensor in (*made, *_absent(written, made)))
-        op = Op(**draft, outputs=outputs)
+        op.outputs = tuple([self._add(tensor, op.index) for tensor in (*made, *_absent(written, made))])
         self.tape.ops.append(op)
-        for tensor in written:
-            self._renew_views(tensor, before[id(tensor)], op)
+        for tensor, before in zip(written, op.writes, strict=True):
+            self._renew_views(tensor, before, op)
         return output
 
     def _symbolic(self, argument: Any, numbers: dict[int, None]) -> Any:
         """An argument with its tensors replaced by `Ref`; their numbers are added to ``numbers`` in order."""
+        if type(argument) in _PLAIN:
+            return argument
         if isinstance(argument, Tensor):
             number = self.number(argument)
             numbers[number] = None
@@ -293,6 +294,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     module=at.module,
                 )
             )
+
+
+_PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout))
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[int, str]]:

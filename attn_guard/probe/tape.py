@@ -27,7 +27,7 @@ class Ref:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)  # not frozen, which would take a recording a few times as long to make one
 class Op:
     """One tensor operation. ``inputs`` and ``outputs`` are the numbers of its values, ``writes`` those it writes in
     place.
