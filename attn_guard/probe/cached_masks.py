@@ -13,7 +13,7 @@ from attn_guard.probe.mismatch import Mismatch
 from attn_guard.probe.order import Order
 from attn_guard.probe.sites import traces
 from attn_guard.probe.tape import Tape
-from attn_guard.probe.ways_of_decoding import decoders
+from attn_guard.probe.ways_of_decoding import decoders, may_decode
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
@@ -34,7 +34,7 @@ def opened(xray: XRay) -> Opened | None:
     found = xray.decoded
     if found is not None:
         return _opened(xray, found) if found.error is None and found.start else None
-    for run in xray.padded[:1]:
+    for run in xray.padded[:1] if may_decode(xray) else ():
         try:
             with preserved(xray.module, xray.seed):
                 chunk = next(_second_chunk(run.delivery.seen), None)

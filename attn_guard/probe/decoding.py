@@ -16,7 +16,7 @@ from attn_guard.probe.decoder import Decoder
 from attn_guard.probe.designs import decodes_by_prompt
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.mismatch import Mismatch
-from attn_guard.probe.ways_of_decoding import decoders
+from attn_guard.probe.ways_of_decoding import decoders, may_decode
 
 if TYPE_CHECKING:
     from attn_guard.probe.xray import XRay
@@ -33,7 +33,7 @@ def mismatch(xray: XRay) -> Mismatch | None:
     A module whose full pass looks ahead, or gives a beginning of the input other numbers than the whole of it, cannot
     be decoded to the same end, and a module that draws random numbers never is: nothing is known of these.
     """
-    if xray.tape.failure is not None or not xray.sites or decodes_by_prompt(xray.module):
+    if xray.tape.failure is not None or not xray.sites or decodes_by_prompt(xray.module) or not may_decode(xray):
         return None
     with preserved(xray.module, xray.seed):
         try:

@@ -24,6 +24,12 @@ FLAGS = ("use_cache", "return_cache", "use_kv_cache", "return_kv_cache", "use_kv
 POSITIONS = ("position_ids", "positions", "pos_ids", "input_pos", "position", "pos")
 
 
+def may_decode(xray: XRay) -> bool:
+    """Whether a cache is declared, or an argument speaks of one."""
+    named = {*CACHES, *STARTS, *FLAGS}
+    return xray.contract.cache is not None or not named.isdisjoint(parameters_of(xray.module))
+
+
 def decoders(xray: XRay) -> list[Decoder]:
     """The ways of decoding that a module's signature and state suggest; none where it has no cache."""
     main, known = xray.streams.main, parameters_of(xray.module)
