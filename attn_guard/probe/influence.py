@@ -264,6 +264,8 @@ class Influence:
     def distance(self) -> Tensor | None:
         """[slice, query, key]: how many places key j stands after the position of query i (negative: before it); None
         where order is unknown."""
+        if self.known is not None and self._rows is self.known._rows:
+            return self.known.distance
         if not self._lines_up or self.is_self is not True or self.queries.shape[0] != self.keys.shape[0]:
             return None
         own = (self.queries[:, :, None] == self.keys[:, None, :]) & (self.queries >= 0)[:, :, None]
