@@ -319,13 +319,15 @@ def masked_by(xray: XRay, name: str) -> list[Stream]:
 
 
 def holes(batch: int, time: int) -> Tensor:
-    """(batch, time) real tokens of a batch that is padded in the usual ways: right, left, and with a hole inside."""
+    """(batch, time) real tokens of a batch that is padded in the usual ways: right, left, and with a hole inside. No
+    sample is padding alone."""
     keep = torch.ones(batch, time, dtype=torch.bool)
+    pads = min(2, time - 1)
     for row in range(batch):
         if row % 3 == 0:
-            keep[row, -2:] = False
+            keep[row, time - pads :] = False
         elif row % 3 == 1:
-            keep[row, :2] = False
-        else:
+            keep[row, :pads] = False
+        elif pads:
             keep[row, time // 2] = False
     return keep

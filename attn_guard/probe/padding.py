@@ -25,7 +25,7 @@ class PaddedRun:
     """What a call with padding showed. ``keep`` (batch, time) is True at real tokens.
 
     ``pads_matter``: some output at a real token changes with the content of padded ones. ``others_matter``: some output
-    at a real token changes with another real token.
+    at a real token changes with another real token; asked only where pads matter.
     """
 
     delivery: Delivery
@@ -80,21 +80,17 @@ def _judged(delivery: Delivery, meaning: MaskMeaning, keep: Tensor, *, declared:
     if not (is_main or declared or of_memory) or (is_main and name.startswith("memory")):
         return None
     keep_rows = (keep if stream.time_axis == 1 else keep.t()).flatten().cpu()
-    seen = keep_rows if is_main else torch.ones(len(main.positions), dtype=torch.bool)
+    seen = keep_rows.clone() if is_main else torch.ones(len(main.positions), dtype=torch.bool)
     depth = len(main.leading)
     if again.tape.values[output].flatten(depth).flatten(0, -2).cpu()[seen].isnan().any():
         return None
     pads, real = (~keep_rows).nonzero().flatten(), keep_rows.nonzero().flatten()[:1]
-    by_pads, by_real = streams.touched(streams.alike(source), (pads, real), output)
+    touched = streams.touched(streams.alike(source), (pads, real), output)
+    pads_matter = bool((next(touched) & seen).any())
     if is_main:
-        by_real[real] = False
-    return PaddedRun(
-        delivery=delivery,
-        meaning=meaning,
-        keep=keep,
-        pads_matter=bool((by_pads & seen).any()),
-        others_matter=bool((by_real & seen).any()),
-    )
+        seen[real] = False
+    others_matter = pads_matter and bool((next(touched) & seen).any())
+    return PaddedRun(delivery, meaning, keep, pads_matter, others_matter)
 
 
 def _judged_whole(
@@ -113,10 +109,6 @@ def _judged_whole(
         changed = replay({source.rows.value: source.rows.changed(rows, generator) for source in sources})
         return any(bool(is_clear(changed[value], tape.values[value]).any()) for value in outputs)
 
-    return PaddedRun(
-        delivery=delivery,
-        meaning=meaning,
-        keep=keep,
-        pads_matter=matter((~keep_rows).nonzero().flatten()),
-        others_matter=matter(keep_rows.nonzero().flatten()[:1]),
-    )
+    pads_matter = matter((~keep_rows).nonzero().flatten())
+    others_matter = pads_matter and matter(keep_rows.nonzero().flatten()[:1])
+    return PaddedRun(delivery, meaning, keep, pads_matter, others_matter)

@@ -14,7 +14,7 @@ import attn_guard
 from attn_guard.contract import Contract, declared_contract
 from attn_guard.findings import Finding, Report, Severity
 from attn_guard.probe.calling import given
-from attn_guard.probe.deliveries import Delivery, masked_by
+from attn_guard.probe.deliveries import Delivery, holes, masked_by
 from attn_guard.probe.xray import XRay, find_call, look
 from tests.probe.modules import D, H, features, later, seeded
 from tests.probe.silent_modules import Core, Parts
@@ -118,6 +118,13 @@ def test_each_score_follows_the_entry_of_its_own_key(style: str) -> None:
     batch, time = 3, 5 if H != 5 else 7
     own = torch.arange(batch).view(batch, 1, 1, 1) * time + torch.arange(time)
     assert torch.equal(arrival.entries, own.expand(batch, H, time, time).reshape(-1, time, time).to(arrival.entries))
+
+
+@pytest.mark.parametrize("time", range(1, 6))
+def test_no_sample_is_padding_alone(time: int) -> None:
+    keep = holes(4, time)
+    assert keep.any(dim=1).all()
+    assert time == 1 or (~keep).any(dim=1).all()
 
 
 def test_an_additive_mask_is_tried_where_flags_hide_nothing() -> None:

@@ -22,7 +22,7 @@ FOLLOWED: dict[str, Way] = {
     "added": lambda x: torch.zeros_like(x).masked_fill_(x > 0, -torch.inf)[:, None],
     "in both operands": lambda x: (inverted := 1 - x).masked_fill(inverted > 0, -1.0),
     "with another mask": lambda x: torch.where(torch.ones(7, 7).tril() > 0, x[:, None], 0.0),
-    "cut and turned": lambda x: x.split(2, 0)[0].mT.unsqueeze(0) * 3,
+    "cut and turned": lambda x: torch.split(x, 2, 0)[0].mT.unsqueeze(0) * 3,
     "by index": lambda x: x[torch.tensor([1, 0, 2])[:, None], torch.arange(x.shape[1])],
 }
 LEFT_OUT: dict[str, Way] = {
