@@ -12,6 +12,10 @@ over (batch, time)), a convolution with symmetric padding, a shift in the wrong 
 over the token's own block carry the future past it. The effect is that of a missing mask: a loss that is too
 good, and useless samples.
 
+In source, two forms are read: `F.layer_norm` over time and features in a class that is causal by its contract or its
+name, and a one-dimensional convolution over time with as much padding on either side, which a model uses beside
+convolutions that are causal by their name.
+
 Example
 -------
 {broken}
@@ -31,6 +35,7 @@ from attn_guard.gotchas import Gotcha
 
 if TYPE_CHECKING:
     from attn_guard.findings import Finding
+    from attn_guard.lint.function import Function
     from attn_guard.probe.xray import XRay
 
 GOTCHA = Gotcha(
@@ -41,6 +46,20 @@ GOTCHA = Gotcha(
     explains=("ATN212",),
     explained_by=("ATN3", "ATN404"),
 )
+
+
+def lint(function: Function) -> Iterator[Finding]:
+    """A norm over time in a class that is causal by contract or by name, and convolutions that see later steps."""
+    declared = function.promises.get("causal") is True
+    for norm in function.norms_over_time:
+        yield GOTCHA.at(
+            norm.location,
+            f"the norm runs over time as well, and {function.class_name} is causal",
+            severity=Severity.ERROR if declared else Severity.WARNING,
+        )
+    for convolution in function.convolutions_ahead:
+        message = f"the convolution over time is padded on both sides, and {convolution.text} is causal besides"
+        yield GOTCHA.at(convolution.location, message, severity=Severity.WARNING)
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

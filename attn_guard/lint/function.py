@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
-from attn_guard.lint import copies, grouping, names, uncached_masks, wiring, written_softmax
+from attn_guard.lint import copies, grouping, names, time_convolutions, uncached_masks, wiring, written_softmax
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.fused_call import fused_call
@@ -218,6 +218,20 @@ class Function:
                     test, mask = found
                     related = (self.locate(mask), "the mask") if mask is not test else None
                     yield Fault(self.locate(test), cache, related=related)
+
+    @property
+    def convolutions_ahead(self) -> Iterator[Fault]:
+        """Convolutions over time that are padded on both sides; the text is the causal model that uses them."""
+        for constructor, model in time_convolutions.looking_ahead(self.classes):
+            if constructor is self.region:
+                for made in time_convolutions.padded_on_both_sides(self._tree):
+                    yield Fault(self._place(made), model.name)
+
+    @property
+    def norms_over_time(self) -> Iterator[Fault]:
+        """Norms over time as well as features, in a function that is meant to be causal."""
+        is_causal = self.promises.get("causal") is True or "causal" in self.class_name.lower()
+        return self._noted(Trouble.NORM_OVER_TIME) if is_causal else iter(())
 
     @property
     def lossy_copies(self) -> Iterator[Fault]:

@@ -28,7 +28,7 @@ from attn_guard.lint import (
 )
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.place import Call, integer
-from attn_guard.lint.record import Event, mask_stage
+from attn_guard.lint.record import Event, Trouble, mask_stage
 from attn_guard.lint.sdpa import scaled_dot_product_attention
 from attn_guard.lint.values import (
     UNKNOWN,
@@ -114,6 +114,15 @@ def interleaved(call: Call) -> Value:
 
 def normalize(call: Call) -> Value:
     return normalised(call, call.arg(0, "input"))
+
+
+def layer_norm(call: Call) -> Value:
+    """``F.layer_norm(x, sizes)``, of which a size too many is that of time."""
+    value, sizes = call.arg(0, "input"), call.arg(1, "normalized_shape")
+    is_sequence = isinstance(value, Tensor) and len(value.axes or ()) == 3
+    if is_sequence and isinstance(sizes, Sequence) and not sizes.endless and len(sizes.items) == 2:
+        call.place.record.note(Trouble.NORM_OVER_TIME, Event(call.place.draft(StepKind.NORM)))
+    return normalised(call, value)
 
 
 def normalised(call: Call, value: Value) -> Value:
@@ -344,7 +353,8 @@ FUNCTIONS = _table(
     ("einsum", einsum.einsum),
     ("rearrange", einsum.rearrange),
     ("linear", linear),
-    ("normalize layer_norm rms_norm group_norm", normalize),
+    ("normalize rms_norm group_norm", normalize),
+    ("layer_norm", layer_norm),
     ("dropout dropout_ alpha_dropout", dropout),
     (
         "cpu cuda clone detach requires_grad_ nan_to_num nan_to_num_ clamp clamp_ clip as_tensor asarray from_numpy "

@@ -87,6 +87,7 @@ class Trouble(StrEnum):
     SECOND_SOFTMAX = "a softmax of weights"
     UNUSED_SOFTMAX = "a softmax that nobody reads"
     NO_SOFTMAX = "masked scores that meet the value"
+    NORM_OVER_TIME = "a norm over time and features"
     SINGLE_CELL = "a causal mask of one cell"
     PADS_SEEN = "a layer that is given padding and no mask"
     ZEROED_LOGITS = "weights of logits that were multiplied by a mask"

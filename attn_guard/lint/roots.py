@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from attn_guard.lint import copies
+from attn_guard.lint import copies, time_convolutions
 from attn_guard.lint.einsum_letters import holds_lost_letter
 from attn_guard.lint.prefilter import BUILT_IN_LAYERS, adds_table, holds_core, holds_masked_logits, holds_product
 from attn_guard.lint.regions import Region, Source
@@ -28,6 +28,8 @@ def roots(source: Source) -> list[Region]:
                 chosen.setdefault(id(region), region)
     chosen |= {id(region): region for region, _ in copies.lossy(source.all_classes)}
     chosen |= {id(region): region for region in source.regions if adds_table(region.text)}
+    if "Conv1d(" in source.text:
+        chosen |= {id(region): region for region, _ in time_convolutions.looking_ahead(source.all_classes)}
     return list(chosen.values())
 
 
