@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-import libcst as cst
-
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.regions import Class, Region
 
 _BOTH_SIDES = re.compile(r"padding\s*=\s*(?:[^,\n]*//\s*2\b|['\"]same)")
@@ -39,7 +38,7 @@ def _over_time(owner: Class) -> bool:
 def padded_on_both_sides(node: cst.CSTNode) -> Iterator[cst.Call]:
     """The one-dimensional convolutions in a piece of source that see as much of the future as of the past."""
     if isinstance(node, cst.Call):
-        text = cst.Module([]).code_for_node(node)
+        text = cst.code(node)
         if re.match(r"(?:torch\.)?(?:nn\.)?Conv1d\(", text) and _BOTH_SIDES.search(text):
             yield node
             return

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-import libcst as cst
-
 from attn_guard.anatomy import Stage, StepKind
 from attn_guard.lint import names
+from attn_guard.lint import nodes as cst
 from attn_guard.lint.record import SiteDraft
 from attn_guard.lint.values import Draft
 
@@ -45,9 +44,13 @@ def left_out(site: SiteDraft, cache: str) -> tuple[Draft, Draft] | None:
 
 def _test_around(mask: Draft, text: str) -> cst.BaseExpression | None:
     """The test of an ``if text`` whose body holds a step."""
-    node, above = mask.node, mask.region.parent(mask.node)
-    while above is not None:
-        if isinstance(above, cst.If) and above.body is node and cst.Module([]).code_for_node(above.test) == text:
-            return above.test
-        node, above = above, mask.region.parent(above)
+    waiting: list[cst.CSTNode] = [mask.region.tree] if mask.region.tree else []
+    for node in waiting:
+        if isinstance(node, cst.If) and cst.code(node.test) == text and _holds(node.body, mask.node):
+            return node.test
+        waiting.extend(node.children)
     return None
+
+
+def _holds(node: cst.CSTNode, sought: cst.CSTNode) -> bool:
+    return node is sought or any(_holds(child, sought) for child in node.children)
