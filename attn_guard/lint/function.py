@@ -222,7 +222,8 @@ class Function:
     @property
     def convolutions_ahead(self) -> Iterator[Fault]:
         """Convolutions over time that are padded on both sides; the text is the causal model that uses them."""
-        for constructor, model in time_convolutions.looking_ahead(self.classes):
+        makes_one = self.name == "__init__" and "Conv1d(" in self.region.text
+        for constructor, model in time_convolutions.looking_ahead(self.classes) if makes_one else ():
             if constructor is self.region:
                 for made in time_convolutions.padded_on_both_sides(self._tree):
                     yield Fault(self._place(made), model.name)
@@ -236,7 +237,8 @@ class Function:
     @property
     def lossy_copies(self) -> Iterator[Fault]:
         """Where it copies its own object as one of its class, although a causal subclass inherits it."""
-        for method, derived in copies.lossy(self.classes):
+        is_copy = bool(self.class_name) and f"return {self.class_name}(" in self.region.text
+        for method, derived in copies.lossy(self.classes) if is_copy else ():
             if method is self.region:
                 for made in copies.copies(self._tree, self.class_name):
                     yield Fault(self._place(made), derived.name)
