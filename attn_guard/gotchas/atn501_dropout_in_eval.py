@@ -11,6 +11,9 @@ Why is this bad
 `training=True` unless it is told otherwise. So every prediction is another one, validation is measured on a crippled
 model, and nothing says so. Code that moves from an `nn.Dropout` to the fused function often loses the mode on the way.
 
+The linter also reports a rate that the module holds and hands, as `dropout_p`, to a function that it cannot see, beside
+a query and a key: only the module knows its mode. It is a warning, since that function may know better.
+
 The probe runs the module in evaluation mode and looks for random numbers on the way from the projections to the output.
 Where the configured rate is 0, it looks once more with the rate raised: then the dropout does nothing yet, and the
 finding is a warning.
@@ -50,6 +53,13 @@ GOTCHA = Gotcha(
 def lint(function: Function) -> Iterator[Finding]:
     for fault in function.drops_in_eval:
         yield GOTCHA.at(fault.location, f"dropout of the {fault.text} stays on in evaluation mode")
+    for fault in function.rates_handed_on:
+        yield GOTCHA.at(
+            fault.location,
+            "the attention is given its dropout in evaluation mode, too",
+            severity=Severity.WARNING,
+            help="pass self.p if self.training else 0.0 as dropout_p",
+        )
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

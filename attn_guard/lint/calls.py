@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import arithmetic, expressions, fillings, memory_efficient, ops, single_cells, sizes
+from attn_guard.lint import arithmetic, expressions, fillings, memory_efficient, modes, ops, single_cells, sizes
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.flash_attention import flash_attention, is_flash_attention
 from attn_guard.lint.flex_attention import create_block_mask, flex_attention
@@ -68,6 +68,7 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
         return _any_of(frame, function, call)
     if is_flash_attention(name := _name_of(node.func)):
         return flash_attention(call, name)
+    modes.note_handed_on(call, function)
     if isinstance(node.func, cst.Name):
         return _builtin(frame, node.func.value, call)
     return _unknown_method(name, call)
@@ -244,6 +245,7 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
     if name[:1].isupper():
         return replace(make_layer(name, call), path=function.path)
     note_counted(function.path, call)
+    modes.note_handed_on(call, function)
     return _looked_up(name, call)
 
 

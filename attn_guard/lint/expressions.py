@@ -166,7 +166,8 @@ def _conditional(frame: Frame, node: cst.IfExp) -> Value:
     with frame.walk.record.inside(node, 0):
         body = evaluate(frame, node.body)
     with frame.walk.record.inside(node, 1):
-        return join(body, evaluate(frame, node.orelse))
+        orelse = evaluate(frame, node.orelse)
+        return modes.only_in_training(node.test, body, orelse) or join(body, orelse)
 
 
 def _boolean(frame: Frame, node: cst.BooleanOperation) -> Value:

@@ -378,6 +378,11 @@ class Function:
         return self._noted(Trouble.DROPS_IN_EVAL)
 
     @property
+    def rates_handed_on(self) -> Iterator[Fault]:
+        """Rates of the module for the attention of a function that is not in sight."""
+        return self._noted(Trouble.HANDS_RATE_ON)
+
+    @property
     def idle_dropouts(self) -> Iterator[Fault]:
         """Dropout that the class of an attention keeps and that nothing reads."""
         owner = self.region.owner

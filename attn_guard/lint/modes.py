@@ -16,8 +16,10 @@ from attn_guard.lint.values import (
     UNKNOWN,
     AttentionMap,
     Bound,
+    Dotted,
     Draft,
     Flag,
+    Instance,
     Layer,
     Rate,
     Role,
@@ -54,8 +56,28 @@ def _is_above_0(value: Value) -> bool:
 def note_rate(call: Call, rate: Value | None, stage: str) -> None:
     """A function without a notion of modes is given this rate."""
     in_method = call.place.region.owner is not None
-    if call.place.record.mode_tests == 0 and (isinstance(rate, Rate) or (in_method and rate and _is_above_0(rate))):
+    if call.place.record.mode_tests == 0 and (rate == Rate() or (in_method and rate and _is_above_0(rate))):
         call.place.record.note(Trouble.DROPS_IN_EVAL, Event(call.place.draft(StepKind.DROPOUT), stage))
+
+
+def note_handed_on(call: Call, function: Value) -> None:
+    """A function that is not in sight is given a query, a key and a rate for the fused attention. A module could ask
+    for its own mode; what an argument holds, or somebody who is given the module itself, may."""
+    node, record = call.place.node, call.place.record
+    is_function = isinstance(function, Dotted) or (isinstance(function, Unknown) and not function.parameter)
+    asks = call.spread or "training" in call.kwargs or any(isinstance(value, Instance) for value in call.args)
+    if call.kwargs.get("dropout_p") != Rate() or not is_function or asks or record.mode_tests:
+        return
+    given = node.args if isinstance(node, cst.Call) else []
+    named = [arg.value.value for arg in given if isinstance(arg.value, cst.Name)]
+    rate = next((arg.value for arg in given if arg.keyword and arg.keyword.value == "dropout_p"), None)
+    if rate and any(map(names.is_query, named)) and any(map(names.is_key, named)):
+        record.note(Trouble.HANDS_RATE_ON, Event(Draft(StepKind.DROPOUT, rate, call.place.region)))
+
+
+def only_in_training(test: cst.BaseExpression, body: Value, orelse: Value) -> Rate | None:
+    """``rate if self.training else 0.0``"""
+    return Rate(guarded=True) if Rate() in (body, orelse) and asks_for_the_mode(test) else None
 
 
 def note_functional(call: Call, value: Value) -> None:

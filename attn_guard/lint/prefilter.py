@@ -26,6 +26,7 @@ def _compiled(words: dict[str, tuple[str, ...]]) -> tuple[tuple[str, tuple[re.Pa
 _FUSED = {
     "scaled_dot_product_attention": ("scaled_dot_product_attention",),
     "flash_attn": (r"flash_attn_\w*func\(",),
+    "dropout_p": (r"dropout_p ?= ?self\.\w",),
     "memory_efficient_attention": (r"memory_efficient_attention\((?<=\Wmemory_efficient_attention\()",),
     "flex_attention": (r"flex_attention\(",),
     "create_block_mask": (r"create_block_mask\(",),

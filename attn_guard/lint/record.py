@@ -80,6 +80,7 @@ class Trouble(StrEnum):
     POSITIONS_ON_BATCH = "positions along the batch"
     POSITIONS_ELSEWHERE = "positions of one axis along another"
     DROPS_IN_EVAL = "dropout without a mode"
+    HANDS_RATE_ON = "a rate for a function that knows no mode"
     MASK_AND_IS_CAUSAL = "a mask and is_causal"
     DEPRECATED_CONTEXT = "the deprecated choice of kernels"
     UNREAD_MAP = "weights that nobody reads"

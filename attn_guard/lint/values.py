@@ -340,7 +340,9 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A dropout rate that a module holds, which is the same in training and evaluation."""
+    """A dropout rate that a module holds, which is the same in training and evaluation, unless it is ``guarded``."""
+
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

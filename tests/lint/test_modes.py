@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from attn_guard.findings import Severity
 from attn_guard.lint.run import lint_source
 from tests.lint.sources import forward
 
@@ -171,3 +172,55 @@ def test_the_old_choice_of_kernels_is_found_without_a_core_in_sight(imported: st
 def test_the_new_choice_of_kernels_is_left_alone() -> None:
     imported = "from torch.nn.attention import sdpa_kernel\n"
     assert codes(f"{imported}def run(model, x):\n    with sdpa_kernel([]):\n        return model(x)\n") == []
+
+
+HANDING = """\
+import torch
+from torch import nn
+from .kernels import choose, run, Core
+
+
+class Attention(nn.Module):
+    def __init__(self, d_model, attn_dropout=0.1, given=None):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+        self.attn_dropout = attn_dropout
+        self.attend = choose()
+        self.given = given
+        self.core = Core()
+
+    def forward(self, x, mask=None):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return CALL
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "self.attend(q, k, v, mask=mask, dropout_p=self.attn_dropout)",
+        "run(q=q, k=k, v=v, dropout_p=self.attn_dropout)",
+    ],
+)
+def test_rate_of_the_module_for_a_function_that_is_not_in_sight_is_found(call: str) -> None:
+    (finding,) = lint_source(HANDING.replace("CALL", call), "attention.py")
+    assert (finding.code, finding.severity, finding.fix) == ("ATN501", Severity.WARNING, None)
+    text = HANDING.replace("CALL", call).splitlines()[finding.location.line - 1]
+    assert text[finding.location.column - 1 :].startswith("self.attn_dropout")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "self.attend(q, k, v, dropout_p=self.attn_dropout if self.training else 0.0)",
+        "self.attend(q, k, v, dropout_p=self.attn_dropout, training=self.training)",
+        "self.attend(self, q, k, v, dropout_p=self.attn_dropout)",  # can ask the module
+        "self.attend(q, k, v, dropout_p=self.attn_dropout, **options)",
+        "self.core(q, k, v, dropout_p=self.attn_dropout)",  # a module has a mode of its own
+        "self.given(q, k, v, dropout_p=self.attn_dropout)",
+        "self.attend(x, v, dropout_p=self.attn_dropout)",
+        "self.attend(q, k, v, dropout_p=0.0)",
+    ],
+)
+def test_rates_that_are_guarded_and_receivers_that_may_ask_for_the_mode_are_fine(call: str) -> None:
+    assert lint_source(HANDING.replace("CALL", call), "attention.py", select=["ATN501"]).findings == ()
