@@ -22,7 +22,9 @@ over both, and it is a warning.
 The linter looks at the layers of torch that are built without `batch_first=True`, and reports them where the source
 shows that the batch comes first: in the names of a shape (`b, t, d = x.shape`), positions that are added along the
 second axis,
-what a convolution gives after `flatten(2).transpose(1, 2)`, a result of which `[:, 0]` or `.mean(dim=1)` is taken.
+what a convolution gives after `flatten(2).transpose(1, 2)`, a result of which `[:, 0]` or `.mean(dim=1)` is taken, a
+loop that hands the batches of a `DataLoader` to the model as they are. It reports a layer that runs along an axis into
+which all others in front were folded (`x.view(-1, *x.shape[-2:])`), too.
 
 Example
 -------

@@ -12,7 +12,8 @@ All three have the same shape, so any of them fits in the place of another. With
 scores are symmetric, and each position mostly attends to itself; with key and value from one, a position cannot be
 found by one thing and read for another. The idle projection never gets a gradient, and keeps its first random numbers.
 
-The linter goes by the names of the projections, and by those that no method of the class uses.
+The linter goes by the names of the projections, and by those that no method of the class uses. It also reports a value
+that is cut from a fused projection beside query and key and never read, where the bare input takes its place.
 
 Sharing a projection on purpose (Reformer's query and key) leaves none idle, and is not reported.
 

@@ -14,7 +14,8 @@ Nothing
 fails, since both axes are long enough for the table; training goes on, a little worse, and sometimes its loss blows
 up. With a cache, restarted angles put every new token at the beginning of the text.
 
-The linter reports positions that a rotary function counts along the axis of the heads. The probe looks for products
+The linter reports positions that a rotary function counts along the axis of the heads; it knows what the functions of
+xformers, torchtune, flash_attn and rotary_embedding_torch count along. The probe looks for products
 of query or key with factors whose squares add up to one constant, cosine and sine or a
 complex number, and compares the axes along which they vary with the axis along which the positions lie. Angles
 under a cache are compared with those of the full pass at the same positions.
