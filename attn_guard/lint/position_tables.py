@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 class Cut:
     """A table that is cut along its axis ``at`` to the length of another tensor.
 
-    lengths: the axes of that whose length it may be, depending on a switch. plain: nothing moves the table afterwards.
+    lengths: the axes of that whose length it may be, depending on a switch. size: that length, where it is one.
+    plain: nothing moves the table afterwards.
     """
 
     table: str
     at: int
     lengths: tuple[int, ...]
+    size: Scalar | None = None
     plain: bool = True
 
 
@@ -55,10 +57,11 @@ def _is_misplaced(frame: Frame, cut: Cut, features: Tensor) -> bool:
     axes = next((found for text in texts if (found := table_axes(cut.table, text))), None)
     if axes is None:
         return False
-    if features.axes is None:
+    if features.axes is None or cut.size is None:
         return len(cut.lengths) > 1
     met = len(features.axes) - len(axes) + cut.at
-    return any(length != met for length in cut.lengths)
+    other = features.axes[met] if 0 <= met < len(features.axes) else None
+    return cut.size in features.axes and other is not None and other != cut.size
 
 
 def _cut(frame: Frame, node: cst.BaseExpression) -> Cut | None:
@@ -74,26 +77,27 @@ def _cut(frame: Frame, node: cst.BaseExpression) -> Cut | None:
     for at, element in enumerate(node.slice):
         cut_to = element.slice
         if isinstance(cut_to, cst.Slice) and cut_to.upper is not None and cut_to.lower is cut_to.step is None:
-            lengths = _lengths(frame, cut_to.upper)
+            size, lengths = _lengths(frame, cut_to.upper)
             if lengths:
                 plain = all(isinstance(other.slice, cst.Slice) for other in node.slice)
-                return Cut(_attribute(node.value), at, lengths, plain)
+                return Cut(_attribute(node.value), at, lengths, size, plain)
     return None
 
 
 _STAYS = frozenset({"to", "type_as", "float", "detach", "clone", "requires_grad_", "cuda"})
 
 
-def _lengths(frame: Frame, node: cst.BaseExpression) -> tuple[int, ...]:
-    """The axes of a tensor whose length an expression is."""
+def _lengths(frame: Frame, node: cst.BaseExpression) -> tuple[Scalar | None, tuple[int, ...]]:
+    """The size that an expression is, and the axes of a tensor that it may be the length of."""
     length = expressions.evaluate(frame, node)
     if isinstance(length, Scalar) and length.number == 1.0 and len(length.powers) == 1:
         atom, power = length.powers[0]
-        return (atom.axis,) if power == 1.0 and atom.axis in (0, 1) else ()
-    is_size = isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "size"
-    chosen = expressions.evaluate(frame, node.args[0].value) if isinstance(node, cst.Call) and is_size else None
+        return (length, (atom.axis,)) if power == 1.0 and atom.axis in (0, 1) else (None, ())
+    method = node.func if isinstance(node, cst.Call) and len(node.args) == 1 else None
+    asks = isinstance(node, cst.Call) and isinstance(method, cst.Attribute) and method.attr.value == "size"
+    chosen = expressions.evaluate(frame, node.args[0].value) if isinstance(node, cst.Call) and asks else None
     either = chosen.either if isinstance(chosen, Unknown) else ()
-    return tuple(int(axis) for axis in either if axis in (0.0, 1.0))
+    return None, tuple(int(axis) for axis in either if axis in (0.0, 1.0))
 
 
 def _is_table(node: cst.BaseExpression) -> bool:

@@ -412,6 +412,10 @@ BATCH_OF_ONE = [
 ]
 
 
+# how many there are was asked when they lay along another axis
+MOVED = "b, n, t, d = x.shape\nx = x.transpose(1, 2)\nreturn x + self.pe[:, :n]"
+
+
 def table(made: str, body: str) -> str:
     return TABLE.replace("MADE", made).replace("BODY", body.replace("\n", "\n        "))
 
@@ -446,6 +450,7 @@ def test_table_behind_a_batch_of_one_that_is_cut_to_the_batch_is_found(made: str
         *((made, "b, t, d = x.shape\nreturn x + self.pe[: x.size(1)].transpose(0, 1)") for made in TIME_LEADS),
         *((made, "b, t, d = x.shape\nreturn x + self.pe[: x.size(1), 0]") for made in TIME_LEADS),
         *((made, "b, t, d = x.shape\nreturn x + self.pe[:, : x.size(1)]") for made in BATCH_OF_ONE),
+        ("self.pe = nn.Parameter(torch.zeros(1, longest, d_model))", MOVED),
         ("self.register_buffer('pe', pe)", "b, t, d = x.shape\nreturn x + self.pe[: x.size(1)]"),
         ("self.register_buffer('pe', make(pe))", "b, t, d = x.shape\nreturn x + self.pe[: x.size(1)]"),
         ("self.pe = table_of(longest)", "return x + self.pe[: x.size(self.time)]"),
