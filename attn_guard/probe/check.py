@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,14 +14,17 @@ from attn_guard.anatomy import Site
 from attn_guard.collection import no_collection
 from attn_guard.contract import Contract, MaskMeaning, allowed_codes, declared_contract
 from attn_guard.errors import UsageError
-from attn_guard.findings import AttentionFault, Detector, Finding, Location, Report, Severity
+from attn_guard.findings import AttentionFault, Detector, Finding, Location, Report, Severity, placed
 from attn_guard.gotchas.registry import Entry
 from attn_guard.gotchas.registry import select as select_gotchas
 from attn_guard.probe.calling import Call, given
 from attn_guard.probe.causes import by_cause
+from attn_guard.probe.copies import NotCopiedError
 from attn_guard.probe.designs import known_contract
 from attn_guard.probe.fuzz import fuzzed
 from attn_guard.probe.hygiene import device_and_dtype, one_thread, preserved
+from attn_guard.probe.inside import calls_inside
+from attn_guard.probe.parts import parts
 from attn_guard.probe.replay import ReplayError
 from attn_guard.probe.shorten import shortened, with_fewer_samples
 from attn_guard.probe.wrappers import original, unreadable
@@ -57,6 +61,9 @@ def check(
     The module runs in evaluation mode; its parameters, buffers, attributes, mode and all random streams are left as
     they were. With ``fuzz`` (needs hypothesis), as many other sizes are tried, equal ones among them (time = batch, one
     sample, one position), and each fault names the smallest sizes that show it.
+
+    Where nothing is wrong with a model as a whole, each class of attention in it is looked at by itself, on the very
+    call that it receives there.
 
     Nothing is raised for what is found. A module that cannot be called gives an ATN903 note. Raises `UsageError` for
     an unknown code or something that is no module.
@@ -101,7 +108,10 @@ def _report(
         tried = _failure(seen)
     if seen is None:
         return Report(findings=(not_probed(title, ("forward takes nothing that could be filled in",)),), title=title)
+    gotchas = tuple(gotchas)
     report = _judged(seen, tried, gotchas)
+    if report.ok and seen.tape.failure is None:
+        report = _with_parts(report, seen, gotchas)
     if not fuzz or seen.tape.failure is not None:
         return report
 
@@ -132,6 +142,37 @@ def _judged(seen: XRay, tried: list[str], gotchas: Iterable[Entry]) -> Report:
         title=title,
         suppressed=tuple(silenced),
     )
+
+
+def _with_parts(report: Report, seen: XRay, gotchas: Iterable[Entry]) -> Report:
+    """A report of a model with what fails in its parts, each looked at by itself on the call that it receives."""
+    module, held = seen.module, parts(seen.module, report.sites)
+    received = calls_inside(module, seen.call, list(held), seen.seed) if held else {}
+    found: list[Finding] = []
+    assumptions = dict.fromkeys(report.assumptions)
+    for path, call in received.items():
+        if isinstance(call, NotCopiedError):
+            continue
+        part = held[path]
+        stated = Contract(scale=seen.intent.declared.scale).over(declared_contract(part).over(known_contract(part)))
+        own = _judged(_given(part, call, stated, seen.seed), [], gotchas)
+        failing = [finding for finding in own if finding.fails]
+        found += (placed(finding, partial(_inside, path)) for finding in failing)
+        assumptions.update(dict.fromkeys(own.assumptions if failing else ()))
+    if not found:
+        return report
+    kept, silenced = _suppressed(by_cause([*report.findings, *found]), allowed_codes(module))
+    return replace(
+        report,
+        findings=tuple(sorted(kept, key=lambda finding: finding.sort_key)),
+        assumptions=tuple(assumptions),
+        suppressed=(*report.suppressed, *silenced),
+    )
+
+
+def _inside(path: str, place: Location) -> Location:
+    """The place of a finding in a part, in the model that the part is in."""
+    return replace(place, module=f"{path}.{place.module}".rstrip("."))
 
 
 def _given(module: nn.Module, call: Call, declared: Contract, seed: int) -> XRay:
