@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _TIGHT = (cst.Attribute, cst.Subscript, cst.UnaryOperation)  # what binds closer than a product
 
 
-def with_fix(finding: Finding, make: MakeFix | None, source: Source) -> Finding:
+def with_fix(finding: Finding, make: MakeFix, source: Source) -> Finding:
     """A finding with the fix that its gotcha has for it."""
-    blamed = _blamed(finding, source, finding.location) if make else None
-    if make is None or blamed is None:
+    blamed = _blamed(finding, source, finding.location)
+    if blamed is None:
         return finding
     fix = make(blamed)
     return replace(finding, fix=fix) if fix and fix.edits else finding

@@ -348,7 +348,7 @@ class Function:
         tree = self._tree
         required = [param for param in tree.params.params if param.default is None]
         is_asked_for = any(param.name.value == self.memory for param in required)
-        if not self.memory or not is_asked_for or _reads(tree.body, self.memory):
+        if not self.memory or not is_asked_for or tree.body.holds_name(self.memory):
             return None
         own = [draft for draft in self.record.attended if draft.region is self.region]
         crossing = [draft for draft in own if re.search("cross|enc.*dec|dec.*enc", wiring.layer_called(draft))]
@@ -478,7 +478,7 @@ class Function:
         params = self._tree.params
         for param in (*params.posonly_params, *params.params, *params.kwonly_params):
             name = param.name.value
-            if (names.is_padding_mask(name) or self.declares_mask(name)) and not _reads(self._tree.body, name):
+            if (names.is_padding_mask(name) or self.declares_mask(name)) and not self._tree.body.holds_name(name):
                 yield name, self._place(param.name)
 
     def declares_mask(self, name: str) -> bool:
@@ -501,9 +501,3 @@ class Function:
 
 _HALF = re.compile(r"\)\.(?:half\(\)|to\((?:dtype=)?torch\.(?:half|float16)\))")
 _CHECKS_HEADS = re.compile(r"%\s*(?:self\.|config\.)?\w*(?:head|\bh\b)|divmod\(|divisible", re.IGNORECASE)
-
-
-def _reads(node: cst.CSTNode, name: str) -> bool:
-    if isinstance(node, cst.Name):
-        return node.value == name
-    return any(_reads(child, name) for child in node.children)

@@ -52,12 +52,14 @@ def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:
 
 def _fixable(findings: list[Finding], plan: Plan, source: Source) -> Iterator[Finding]:
     """Findings with the fixes that their gotchas know."""
-    if not findings:
-        return
-    from attn_guard.lint.fixes import with_fix  # late, as most files are clean
-
     made = {entry.gotcha.code: entry.fix for entry in plan.entries}
-    yield from (with_fix(finding, made.get(finding.code), source) for finding in findings)
+    for finding in findings:
+        make = made.get(finding.code)
+        if make is not None:
+            from attn_guard.lint.fixes import with_fix  # late, as it brings libcst
+
+            finding = with_fix(finding, make, source)
+        yield finding
 
 
 class _Allowed(NamedTuple):

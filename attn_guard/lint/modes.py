@@ -96,9 +96,7 @@ def note_new_layer(layer: Layer, call: Call, value: Value) -> None:
 
 def asks_for_the_mode(test: cst.CSTNode) -> bool:
     """Whether a test depends on training or evaluation mode."""
-    if isinstance(test, cst.Name):
-        return re.search(r"train|eval|infer", test.value) is not None
-    return any(asks_for_the_mode(child) for child in test.children)
+    return any(re.search(r"train|eval|infer", name.value) for name in test.names())
 
 
 @contextmanager

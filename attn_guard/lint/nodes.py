@@ -66,6 +66,10 @@ class CSTNode(metaclass=_Kind):
             else:
                 waiting.extend(reversed(node.children))
 
+    def holds_name(self, name: str) -> bool:
+        """Whether a name stands in it, be it that of an attribute or of an argument."""
+        return any(found.value == name for found in self.names())
+
     def deep_equals(self, other: CSTNode) -> bool:
         """Whether two nodes are written alike, apart from spaces and comments."""
         return type(self) is type(other) and all(

@@ -38,6 +38,4 @@ def note(place: Place) -> None:
 
 def _says_heads(node: cst.CSTNode) -> bool:
     """Whether a call names the heads, so that it counts them on purpose."""
-    if isinstance(node, cst.Name):
-        return names.size_called(node.value) is not None
-    return any(_says_heads(child) for child in node.children)
+    return any(names.size_called(name.value) is not None for name in node.names())

@@ -71,7 +71,8 @@ def _uses(node: cst.CSTNode, name: str, surely: bool) -> Iterator[tuple[cst.CSTN
     if isinstance(node, cst.Assign | cst.AnnAssign):
         targets = [target.target for target in node.targets] if isinstance(node, cst.Assign) else [node.target]
         plain = any(name in (_names(target) or ()) for target in targets)
-        reads = _holds(node.value, name) or any(_holds(t, name) and _names(t) is None for t in targets)
+        taken = [node.value, *(target for target in targets if _names(target) is None)]
+        reads = any(part is not None and part.holds_name(name) for part in taken)
         yield node, reads, plain and surely
     elif isinstance(node, cst.Name):
         yield node, node.value == name, False
@@ -81,9 +82,3 @@ def _uses(node: cst.CSTNode, name: str, surely: bool) -> Iterator[tuple[cst.CSTN
         )
         for child in node.children:
             yield from _uses(child, name, certain)
-
-
-def _holds(node: cst.CSTNode | None, name: str) -> bool:
-    if isinstance(node, cst.Name):
-        return node.value == name
-    return node is not None and any(_holds(child, name) for child in node.children)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from attn_guard.lint.run import File
 
 _WORTH_A_PROCESS = 200_000  # bytes of source with attention: about half a second of reading, five starts of a process
-_CHUNKS = 8  # a worker; more of them share the load better, fewer cost less to hand over
+_CHUNKS = 24  # a worker; more of them share the load better, fewer cost less to hand over
 
 Result = TypeVar("Result")
 
