@@ -358,7 +358,7 @@ FUNCTIONS = _table(
     ("dropout dropout_ alpha_dropout", dropout),
     (
         "cpu cuda clone detach requires_grad_ nan_to_num nan_to_num_ clamp clamp_ clip as_tensor asarray from_numpy "
-        "identity upcast",
+        "identity upcast compile",
         same,
     ),
     ("float half bfloat16 double", stored_as(Kind.FLOAT)),

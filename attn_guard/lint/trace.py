@@ -44,6 +44,7 @@ _ALIASES = {
     "rearrange": "einops.rearrange",
     "torch": "torch",
 }
+_COMPILED = re.compile(r"torch\.compile\((\w+)")
 _SIMPLE = re.compile(r"[-+*/().\w\s]+")
 
 
@@ -145,7 +146,8 @@ class Walk:
         if name in self.source.imports:
             return expressions.dotted_value(self.source.imports[name])
         if name in self.source.constants:
-            return self._constant(self.source.constants[name])
+            compiled = _COMPILED.match(self.source.constants[name])
+            return self.global_value(compiled[1]) if compiled else self._constant(self.source.constants[name])
         return expressions.dotted_value(_ALIASES[name]) if name in _ALIASES else Unknown(name)
 
     def _constant(self, text: str) -> Value:

@@ -71,6 +71,21 @@ def test_scales_are_those_of_the_built_in() -> None:
     assert codes("return flex_attention(q, k, v, scale=self.d_model ** -0.5)") == ["ATN102"]
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "compiled_flex_attention = torch.compile(flex_attention, dynamic=False)",
+        "flex_attention = torch.compile(flex_attention)",
+    ],
+)
+def test_what_is_compiled_is_what_it_was(made: str) -> None:
+    source = forward(f"return {made.split()[0]}(q * self.scale, k, v)").replace(
+        "\n\ndef causal", f"\n{made}\n\n\ndef causal"
+    )
+    assert [finding.code for finding in lint_source(source, "attention.py")] == ["ATN103"]
+    assert codes(f"{made}\nreturn {made.split()[0]}(q * self.scale, k, v)") == ["ATN103"]
+
+
 def test_heads_before_time_are_asked_for() -> None:
     body = "return flex_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)"
     assert codes(body) == ["ATN306"]
