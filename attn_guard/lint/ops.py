@@ -366,6 +366,7 @@ FUNCTIONS = _table(
     ("int long byte", stored_as(Kind.WHOLE)),
     ("to type type_as astype", converted),
     ("arange", rotary.arange),
+    ("cos cos_ sin sin_", rotary.half_of_a_rotation),
     ("contiguous", contiguous),
     ("transpose transpose_ swapaxes swapdims", reshaping.transpose),
     ("t", reshaping.transpose_last),

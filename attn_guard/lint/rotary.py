@@ -7,7 +7,7 @@ from attn_guard.lint import layout, names, positions
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.place import Call, Place
 from attn_guard.lint.record import Event, Trouble
-from attn_guard.lint.values import Scalar, Tensor, Value
+from attn_guard.lint.values import Scalar, Tensor, Unknown, Value
 
 
 def arange(call: Call) -> Value:
@@ -18,6 +18,11 @@ def arange(call: Call) -> Value:
         if "cos" in text and "sin" in text:
             note(call.place)
     return positions.arange(call)
+
+
+def half_of_a_rotation(call: Call) -> Value:
+    """``angles.cos()``: what angles are made of, such as a product of frequencies and positions, is none of scores."""
+    return Unknown("cos")
 
 
 def note(place: Place) -> None:

@@ -312,3 +312,47 @@ def test_width_that_is_divided_by_the_heads_is_known_by_that_whatever_its_name(n
 def test_root_of_the_width_of_a_head_and_of_something_else_are_fine(root: str) -> None:
     source = WIDTH.replace("ROOT", root).replace("head: int = 8", "head: int = 8, other: int = 7")
     assert codes(source) == []
+
+
+ROTATED = """\
+import torch
+from torch import nn
+
+
+class Rotary(nn.Module):
+    def forward(self, x, positions):
+        angles = (self.frequencies[None, :, None] @ positions[:, None].float()).transpose(1, 2)
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+
+def halves(x):
+    return torch.cat((-x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]), dim=-1)
+
+
+def turned(q, k, cos, sin):
+    return q * cos + halves(q) * sin, k * cos + halves(k) * sin
+
+
+class Attention(nn.Module):
+    def __init__(self, d_model, heads):
+        super().__init__()
+        assert d_model % heads == 0
+        self.heads, self.head_dim = heads, d_model // heads
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
+        self.rotary = Rotary()
+
+    def forward(self, x, positions):
+        b, t, _ = x.shape
+        q, k, v = (f(x).view(b, t, self.heads, self.head_dim).transpose(1, 2) for f in (self.q, self.k, self.v))
+        cos, sin = self.rotary(v, positions)
+        q, k = turned(q, k, cos, sin)
+        weights = SCORES.softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).reshape(b, t, -1))
+"""
+
+
+def test_a_rotation_by_a_module_of_the_file_changes_no_scale() -> None:
+    right, without = "(q @ k.mT * self.head_dim**-0.5)", "(q @ k.mT)"
+    assert [found.code for found in lint_source(ROTATED.replace("SCORES", right), "m.py")] == []
+    assert [found.code for found in lint_source(ROTATED.replace("SCORES", without), "m.py")] == ["ATN101"]
