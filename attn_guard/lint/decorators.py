@@ -10,8 +10,8 @@ from attn_guard.lint.regions import Class
 
 
 def decorator_arguments(owner: Class, name: str) -> Mapping[str, Any]:
-    """Keyword arguments of the class decorator ``@name(...)`` that are literals."""
-    return dict(pair for call in decorator_calls(owner, name) for pair in _literals(call))
+    """Keyword arguments of the class decorator ``@name(...)``; None for the value of one that is no literal."""
+    return dict(pair for call in decorator_calls(owner, name) for pair in _arguments(call))
 
 
 def decorator_calls(owner: Class, name: str) -> Iterator[ast.Call]:
@@ -30,10 +30,10 @@ def decorator_calls(owner: Class, name: str) -> Iterator[ast.Call]:
                 yield decorator
 
 
-def _literals(call: ast.Call) -> Iterator[tuple[str, Any]]:
+def _arguments(call: ast.Call) -> Iterator[tuple[str, Any]]:
     for keyword in call.keywords:
         if keyword.arg is not None:
             try:
                 yield keyword.arg, ast.literal_eval(keyword.value)
             except ValueError:
-                continue
+                yield keyword.arg, None

@@ -185,8 +185,9 @@ def test_fused_attention_brings_its_own_scale() -> None:
     assert codes(forward(body)) == []
 
 
-def test_declared_scale_is_respected() -> None:
-    source = attention("q @ k.mT").replace("class Attention", "@attn_guard.contract(scale=1.0)\nclass Attention")
+@pytest.mark.parametrize("scale", ["1.0", "1 / 8", "SCALE"])
+def test_declared_scale_is_respected(scale: str) -> None:
+    source = attention("q @ k.mT").replace("class Attention", f"@attn_guard.contract(scale={scale})\nclass Attention")
     assert codes(source) == []
 
 
