@@ -15,8 +15,7 @@ none, only together with a padding mask, or `is_causal=True` is left out of one 
 
 In source, a class is taken to be causal by its contract or its name. A triangle drawn for a size that the same function
 asserts to be 1 hides nothing, and a class of masks loses the triangle of a subclass where a method such as `to` returns
-an object of its own name. A causal mask that is applied only where there is no cache is found in a function that fills
-the cache itself, where the prompt can come in only with it, unless the function asks whether there is one query.
+an object of its own name.
 
 The probe changes one input position at a time and draws which outputs follow. It reports where the future enters. A
 module that is called without the mask which its parent would supply is not causal and need not be: this is an error
@@ -54,8 +53,6 @@ GOTCHA = Gotcha(
     explains=("ATN701",),
 )
 
-_ALIGNED = "mask with or without a cache: the queries are the last rows of a triangle over all keys"
-
 
 def lint(function: Function) -> Iterator[Finding]:
     """A class that is causal by contract or by name with attention that nothing masks, a causal mask of one cell, and
@@ -65,9 +62,6 @@ def lint(function: Function) -> Iterator[Finding]:
         message = "the causal mask has one query and one key; broadcast over others, it hides nothing"
         mended = "draw it for as many queries and keys as there are"
         yield GOTCHA.at(mask.location, message, severity=Severity.WARNING, help=mended)
-    for mask in function.masks_left_out_with_cache:
-        message = f"with a {mask.text}, which the prompt goes into as well, no mask hides later positions"
-        yield GOTCHA.at(mask.location, message, severity=Severity.WARNING, related=mask.related, help=_ALIGNED)
     for copy in function.lossy_copies:
         message = f"{function.name}() of a {copy.text} gives a {function.class_name}, which is not causal"
         yield GOTCHA.at(copy.location, message, severity=Severity.WARNING, help="make the copy with type(self)(...)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attn_guard.anatomy import Site, Stage, StepKind
 from attn_guard.findings import Location
-from attn_guard.lint import copies, grouping, names, time_convolutions, uncached_masks, wiring, written_softmax
+from attn_guard.lint import copies, grouping, names, time_convolutions, wiring, written_softmax
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.fused_call import fused_call
@@ -207,17 +207,6 @@ class Function:
 
     def _noted(self, trouble: Trouble) -> Iterator[Fault]:
         return map(self._fault, self.record.noted.get(trouble, ()))
-
-    @property
-    def masks_left_out_with_cache(self) -> Iterator[Fault]:
-        """Causal masks that are only applied without the cache, named by the text of the fault, that it fills."""
-        for cache in uncached_masks.filled_caches(self.region.text):
-            for site in self.reached:
-                found = uncached_masks.left_out(site, cache) if site.region is self.region else None
-                if found is not None:
-                    test, mask = found
-                    related = (self.locate(mask), "the mask") if mask is not test else None
-                    yield Fault(self.locate(test), cache, related=related)
 
     @property
     def convolutions_ahead(self) -> Iterator[Fault]:

@@ -110,6 +110,8 @@ def read(fault: Fault, folder: Path) -> Replay:
     known = registry.entries()
     if not any(Detector.LINT in known[code].detectors for code in fault.codes):
         return Replay(fault, error=fault.declined or "not to be read from source")
+    if fault.unreadable:
+        return Replay(fault, error=fault.unreadable)
     file = folder / fault.id / fault.files[0]
     if not file.exists():
         return Replay(fault, error=f"no {fault.files[0]} in {folder / fault.id}")

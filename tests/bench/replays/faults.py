@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: where it is public, and what finding it means; ``declined`` says why it cannot be run."""
+    """One fault: where it is public, and what finding it means; ``declined`` says why it cannot be run,
+    ``unreadable`` what is missing in the file for anyone who only reads it."""
 
     id: str
     kind: str
@@ -25,6 +26,7 @@ class Fault:
     lines: str = ""
     also: str = ""
     declined: str = ""
+    unreadable: str = ""
 
     def points_to(self, line: int) -> bool:
         """Whether ``line`` is one of the faulty lines."""
@@ -260,6 +262,7 @@ FAULTS = (
         ("model/attention.py", "config.py"),
         ("ATN214",),
         "50-51,53,56",
+        unreadable="that prompts come in with a cache stands in another file; this one speaks of single tokens",
     ),
     Fault(
         "B093",
