@@ -107,6 +107,8 @@ def _is_kept(tape: Tape, source: int, along: int, target: int, axis: int) -> boo
     size = tape.values[source].shape[along]
     if size != tape.values[target].shape[axis] or size < 2:
         return False
+    if source == target:
+        return along == axis % tape.values[target].dim()
     first, last = (_places(tape, source, (*(slice(None),) * along, end), target, axis) for end in (0, size - 1))
     return len(first) <= 1 and len(last) <= 1 and first != last
 
@@ -114,6 +116,8 @@ def _is_kept(tape: Tape, source: int, along: int, target: int, axis: int) -> boo
 def _counted(tape: Tape, scores: int, target: int, axis: int) -> Line | None:
     """Whether columns or rows of the scores are counted along an axis of a value computed from them."""
     shape = tape.values[scores].shape
+    if scores == target and axis % len(shape) == len(shape) - 1:
+        return Line.COLUMNS
     for line, size in ((Line.COLUMNS, shape[-1]), (Line.ROWS, shape[-2])):
         first, last = (_places(tape, scores, end, target, axis) for end in _ENDS[line])
         if len(first) <= 1 and len(last) <= 1 and (first != last or size == 1):

@@ -1,9 +1,9 @@
 """Times `attn_guard.check` on single layers and small whole models, after imports; prints one line each.
 
-Run: ``python tests/bench/check_layers.py [--large]``. Each figure is the median of several checks of the same
-module, in one
-process on one thread, in processor time, which other work on the machine disturbs least. ``forwards`` is that time over
-the time of one forward pass on the inputs that the check uses, and ``calls`` how often the check calls the module.
+Run: ``python tests/bench/check_layers.py [--large]``. Each figure is the median of several checks of the same module,
+in one process on one thread, in processor time, which other work on the machine disturbs least. ``forwards`` is the
+time of a check over that of one forward pass on the inputs that the check uses, in evaluation mode and without
+gradients, timed right after it so that both meet the same machine; ``calls`` is how often the check calls the module.
 ``--large`` checks a model of the size of GPT-2 small, once.
 """
 
@@ -23,7 +23,8 @@ from attn_guard import check, reference
 from attn_guard.contract import Contract
 from attn_guard.probe.xray import find_call
 
-REPEATS = 7
+REPEATS = 15
+FORWARDS = 40  # that are timed together
 
 
 def layers() -> Iterator[tuple[str, nn.Module]]:
@@ -66,24 +67,30 @@ def models() -> Iterator[tuple[str, nn.Module]]:
 
 
 def seconds(run: Callable[[], object], at_once: int = 1) -> float:
-    """The median processor time of a few runs, the first not counted; each the mean of ``at_once``."""
+    """The processor time of a run, as the mean of ``at_once``; one before them is not counted."""
     run()
-    times = []
-    for _ in range(REPEATS):
-        start = time.process_time()
-        for _ in range(at_once):
-            run()
-        times.append((time.process_time() - start) / at_once)
-    return statistics.median(times)
+    start = time.process_time()
+    for _ in range(at_once):
+        run()
+    return (time.process_time() - start) / at_once
 
 
-def forward_seconds(module: nn.Module) -> float:
+def cost(module: nn.Module) -> tuple[float, float]:
+    """(seconds of a check, the same in forward passes), each the median of several."""
     seen, _ = find_call(module, Contract())
     assert seen is not None
     call = seen.call
     module.eval()
     with torch.no_grad():
-        return seconds(lambda: module(*call.args, **call.kwargs), at_once=20)
+        checks, forwards = zip(
+            *(
+                (seconds(lambda: check(module)), seconds(lambda: module(*call.args, **call.kwargs), FORWARDS))
+                for _ in range(REPEATS)
+            ),
+            strict=True,
+        )
+    ratios = [whole / one for whole, one in zip(checks, forwards, strict=True)]
+    return statistics.median(checks), statistics.median(ratios)
 
 
 def calls(module: nn.Module) -> int:
@@ -99,8 +106,7 @@ def table() -> None:
     print(f"{'module':52} {'check':>8} {'forwards':>9} {'calls':>6} {'sites':>6}  findings at error or warning")
     for name, module in (*layers(), *models()):
         report = check(module)
-        taken = seconds(lambda module=module: check(module))  # type: ignore[misc]
-        ratio = taken / forward_seconds(module)
+        taken, ratio = cost(module)
         failing = [finding.code for finding in report if finding.fails]
         shown = ", ".join(failing) or "none"
         print(f"{name:52} {taken:6.3f} s {ratio:9.0f} {calls(module):6} {len(report.sites):6}  {shown}", flush=True)
