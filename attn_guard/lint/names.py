@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from attn_guard.anatomy import Size, Stage
 
@@ -54,13 +55,17 @@ _CACHE = re.compile(r"cache|past|prev|history", re.IGNORECASE)
 _SIDES = {"src": "source", "source": "source", "trg": "target", "tgt": "target", "target": "target"}
 _LENGTHS = re.compile(r"(?:(?!prefix|prompt|max)\w*_)?(?:lengths?|lens?|seq_?lens?|seq_?lengths?)", re.IGNORECASE)
 
+_remembered = lru_cache(maxsize=10_000)  # code says the same few names over and over
 
+
+@_remembered
 def size_called(name: str) -> Size | None:
     """The size that a name stands for, where it can only be one."""
     lowered = name.lower().lstrip("_")
     return next((size for size, pattern in _SIZES if pattern.fullmatch(lowered)), None)
 
 
+@_remembered
 def is_size(name: str) -> bool:
     """Whether an argument of a constructor is a number of features, heads and the like, even if not which."""
     return size_called(name) is not None or _SOME_SIZE.fullmatch(name.lower()) is not None
@@ -71,6 +76,7 @@ def is_feature_axis(name: str) -> bool:
     return name.lower() in _FEATURES or size_called(name) is Size.D_MODEL
 
 
+@_remembered
 def part_called(name: str) -> Stage | None:
     """The part of an attention that a projection is named after: ``w_q``, ``to_k``, ``value_proj``."""
     found = _PART.fullmatch(name.lower().strip("_"))
@@ -102,10 +108,12 @@ def is_value(name: str) -> bool:
     return _VALUE.fullmatch(name) is not None
 
 
+@_remembered
 def is_query(name: str) -> bool:
     return _QUERY.fullmatch(name) is not None
 
 
+@_remembered
 def is_key(name: str) -> bool:
     return _KEY.fullmatch(name) is not None
 
@@ -120,6 +128,7 @@ def is_pad(name: str) -> bool:
     return _PAD.search(name) is not None
 
 
+@_remembered
 def is_mask(name: str) -> bool:
     """Whether a name stands for a mask over keys; a mask over heads is another thing."""
     return _MASK.search(name) is not None and _HEAD_MASK.search(name) is None
@@ -160,6 +169,7 @@ def is_position_bias(name: str) -> bool:
     return re.search(r"position|relative|rel_|_rel|alibi", name) is not None
 
 
+@_remembered
 def is_dropout_rate(name: str) -> bool:
     """Whether an attribute of a module is called like a rate of dropout; that of whole paths is another thing."""
     return re.search(r"drop|^p$|_p$", name) is not None and "path" not in name

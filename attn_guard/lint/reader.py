@@ -60,7 +60,7 @@ def read(source: Source) -> Reading:
     for instance, record in classes.values():
         constructor = instance.type.methods.get("__init__")
         if constructor is not None and constructor.tree is not None and walks:
-            functions.append(Function(constructor, record, family=tuple(walks[0][1].family(instance.type))))
+            functions.append(Function(constructor, record, family=source.family(instance.type)))
     return Reading(list(drafts.values()), dropped, functions)
 
 
@@ -100,7 +100,7 @@ def _as_declared(site: SiteDraft) -> SiteDraft:
 
 def _function(region: Region, walk: Walk, drafts: dict[cst.CSTNode, SiteDraft], is_called: bool) -> Function:
     reached = tuple(drafts[softmax] for softmax in walk.record.sites if drafts[softmax].is_complete)
-    family = tuple(walk.family(region.owner)) if region.owner else ()
+    family = walk.family(region.owner) if region.owner else ()
     source = walk.source
     classes = tuple(source.classes.values())
     return Function(region, walk.record, reached, family, walk.instance, is_called, source.text, classes)

@@ -176,6 +176,7 @@ class Source:
     classes: dict[str, Class] = field(default_factory=dict)
     redefined: list[Class] = field(default_factory=list)
     texts: Counter[str] = field(default_factory=Counter)
+    _families: dict[Class, tuple[Class, ...]] = field(default_factory=dict)
 
     @cached_property
     def _line_starts(self) -> list[int]:
@@ -200,6 +201,16 @@ class Source:
     def all_classes(self) -> Iterator[Class]:
         yield from self.classes.values()
         yield from self.redefined
+
+    def family(self, owner: Class) -> tuple[Class, ...]:
+        """A class and those of its bases that are in the file."""
+        if owner not in self._families:
+            found = [owner]
+            for cls in found:
+                near = (self.classes.get(base.rpartition(".")[2]) for base in cls.bases)
+                found.extend(base for base in near if base and base not in found)
+            self._families[owner] = tuple(found)
+        return self._families[owner]
 
     def let_go(self) -> None:
         """Parts its classes from their methods, which know each other, so that the trees of both are free at once."""

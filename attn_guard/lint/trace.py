@@ -90,15 +90,9 @@ class Walk:
     def _method(self, owner: Class, name: str) -> Region | None:
         return next((cls.methods[name] for cls in self.family(owner) if name in cls.methods), None)
 
-    def family(self, owner: Class) -> list[Class]:
+    def family(self, owner: Class) -> tuple[Class, ...]:
         """A class and those of its bases that are in the file."""
-        found = [owner]
-        for cls in found:
-            for base in cls.bases:
-                known = self.source.classes.get(base.rpartition(".")[2])
-                if known and known not in found:
-                    found.append(known)
-        return found
+        return self.source.family(owner)
 
     def inherited(self, frame: Frame, name: str) -> Closure | None:
         """The method that ``super().name`` means in a frame, where it is in the file."""
@@ -118,8 +112,10 @@ class Walk:
         if not instance.ready:
             self._initialise(instance)
         if name in instance.attributes:
-            value = self._settled(instance, name, instance.attributes[name])
-            return modes.held(name, value) if not self._is_set_later(instance, name) else value
+            value = instance.attributes[name]
+            if not self._is_set_later(instance, name):
+                return modes.held(name, value)
+            return Unknown(name) if isinstance(value, Scalar) else value  # a number that may be another one later
         region = self._method(instance.type, name)
         if region is not None:
             method = Closure(region, instance=instance)
@@ -128,10 +124,6 @@ class Walk:
             if name in cls.constants and name not in cls.attributes:
                 return self._constant(cls.constants[name])
         return expressions.named(name)
-
-    def _settled(self, instance: Instance, name: str, value: Value) -> Value:
-        """A number that another method may change later is not known."""
-        return Unknown(name) if isinstance(value, Scalar) and self._is_set_later(instance, name) else value
 
     def _is_set_later(self, instance: Instance, name: str) -> bool:
         """Whether a method besides the constructor sets an attribute."""
