@@ -271,7 +271,8 @@ def matmul(place: Place, left: Value, right: Value) -> Value:
         softmax_count.note_missing(place, query)
         written_softmax.note_context(place, query, key)
     if key.role is Role.PARAMETER or query.role is Role.PARAMETER:
-        return project(place, query if key.role is Role.PARAMETER else key, None)
+        is_right = key.role is Role.PARAMETER
+        return project(place, query if is_right else key, key.last if is_right else None)
     if query.role is Role.ACTIVATION and key.role is Role.ACTIVATION:
         attended_axes.over_heads(
             place, query, query.axes[-2:-1] if query.axes else (), key.axes[-1:] if key.axes else ()

@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import arithmetic, expressions, fillings, memory_efficient, modes, ops, single_cells, sizes
+from attn_guard.lint import arithmetic, cores, expressions, fillings, memory_efficient, modes, ops, single_cells, sizes
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.flash_attention import flash_attention, is_flash_attention
 from attn_guard.lint.flex_attention import create_block_mask, flex_attention
@@ -89,6 +89,8 @@ def _module(frame: Frame, module: Value, call: Call) -> Value:
     if module.kind in _STACKS and module.args and isinstance(module.args[0], Instance):
         return _stacked(frame, module, module.args[0], call)
     note_counted(module.path, call)
+    if context := cores.context_of(module, call):
+        return context
     return _in_turn(frame, module, call) if module.kind == "Sequential" else call_layer(module, call)
 
 
@@ -231,7 +233,9 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
         return _FLEX[name](call, lambda inner, arguments: frame.walk.call(inner, arguments, frame))
     if module.split(".")[0] in _FAMILIES:
         if module == "torch.nn" and name == "Parameter":
-            return Tensor(Role.PARAMETER)
+            made = call.arg(0, "data")
+            axes = made.axes if isinstance(made, Tensor) else None
+            return Tensor(Role.PARAMETER, axes=axes, last=axes[-1] if axes else None)
         if module.startswith("torch.nn.modules") or module == "torch.nn":
             return replace(make_layer(name, call), plain=not call.spread)
         if name == "sdp_kernel":
@@ -243,7 +247,7 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
     if function.path in ("copy.copy", "copy.deepcopy"):
         return call.arg(0, "x")
     if name[:1].isupper():
-        return replace(make_layer(name, call), path=function.path)
+        return replace(make_layer(name, call), path="" if call.spread else function.path)
     note_counted(function.path, call)
     modes.note_handed_on(call, function)
     return _looked_up(name, call)

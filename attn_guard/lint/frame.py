@@ -19,6 +19,7 @@ from attn_guard.lint.values import (
     Filled,
     Instance,
     Mask,
+    Role,
     Scalar,
     Sequence,
     Shape,
@@ -86,6 +87,8 @@ class Frame:
             values = [value.items[min(index, len(value.items) - 1)] for index in range(len(elements))]
         elif isinstance(value, Sequence) and len(value.items) == len(elements) and not starred:
             values = list(value.items)
+        elif isinstance(value, Tensor) and value.role is Role.CONTEXT and len(elements) == 2 and not starred:
+            values = [value, UNKNOWN]  # a context comes with its weights
         elif isinstance(value, Tensor):
             values = [expressions.items_of(value)[0]] * len(elements)
         else:

@@ -27,11 +27,13 @@ from attn_guard.lint import (
     written_softmax,
 )
 from attn_guard.lint.arithmetic import as_mask, as_tensor
+from attn_guard.lint.moved_axes import joined_axis
 from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import Event, Trouble, mask_stage
 from attn_guard.lint.sdpa import scaled_dot_product_attention
 from attn_guard.lint.values import (
     UNKNOWN,
+    Axes,
     Filled,
     Kind,
     Mask,
@@ -102,7 +104,16 @@ def repeated(call: Call) -> Value:
         return masks.tiled(mask, call.place, call.args[1:])
     if isinstance(value, Tensor):
         grouping.repeated(call, value)
+        return value.changed(axes=_copied(call, value), order=None, grid=None)
     return expanded(call)
+
+
+def _copied(call: Call, value: Tensor) -> Axes | None:
+    """The axes of ``x.repeat(heads, 1, 1)``; None for copies along another axis than the first."""
+    count, *others = call.args[1:] or (UNKNOWN,)
+    if value.axes is None or len(others) != len(value.axes) - 1 or any(other != Scalar(1.0) for other in others):
+        return None
+    return (joined_axis((count, value.axes[0])) if isinstance(count, Scalar) else None, *value.axes[1:])
 
 
 def interleaved(call: Call) -> Value:
@@ -256,6 +267,9 @@ def scalar_tensor(call: Call) -> Value:
     value = call.arg(0, "data")
     if isinstance(value, Sequence) and len(value.items) == 1:
         value = value.items[0]
+    sizes = tuple(size for size in call.args if isinstance(size, Scalar))
+    if len(sizes) == len(call.args) > 1:  # torch.FloatTensor(heads, d_model, head_dim)
+        return Tensor(axes=sizes, last=sizes[-1])
     return value if isinstance(value, Scalar | Mask | Filled | Unknown) else UNKNOWN
 
 

@@ -7,12 +7,19 @@ from collections.abc import Iterable, Iterator
 
 from attn_guard.lint import copies, time_convolutions
 from attn_guard.lint.einsum_letters import holds_lost_letter
-from attn_guard.lint.prefilter import BUILT_IN_LAYERS, adds_table, holds_core, holds_masked_logits, holds_product
+from attn_guard.lint.prefilter import (
+    BUILT_IN_LAYERS,
+    CORE_LAYERS,
+    adds_table,
+    holds_core,
+    holds_masked_logits,
+    holds_product,
+)
 from attn_guard.lint.regions import Region, Source
 
 _HOPS = 2
 _INHERITED = ("self_attn", "multihead_attn")  # from the layers of nn.Transformer
-_LAYERS = re.compile(rf"self\.(\w+)[^=\n]*=[^\n]*(?:{BUILT_IN_LAYERS}|[sS]oftmax)")
+_LAYERS = re.compile(rf"self\.(\w+)[^=\n]*=[^\n]*(?:{BUILT_IN_LAYERS}|{CORE_LAYERS}|[sS]oftmax)")
 
 
 def roots(source: Source) -> list[Region]:

@@ -380,7 +380,8 @@ class Layer:
     """A built-in layer, such as ``nn.Linear(d_model, d_model)``: its class name and what it was made with.
 
     ``plain`` says that it is one of torch and that all its arguments are in sight. ``home`` is the function that
-    it was made in, ``path`` the dotted name that its class is imported by.
+    it was made in, ``path`` the dotted name that its class is imported by, where all its
+    arguments are in sight.
     """
 
     kind: str
