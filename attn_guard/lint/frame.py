@@ -87,7 +87,7 @@ class Frame:
             values = [value.items[min(index, len(value.items) - 1)] for index in range(len(elements))]
         elif isinstance(value, Sequence) and len(value.items) == len(elements) and not starred:
             values = list(value.items)
-        elif isinstance(value, Tensor) and value.role is Role.CONTEXT and len(elements) == 2 and not starred:
+        elif isinstance(value, Tensor) and value.role is Role.CONTEXT and value.axes and len(elements) == 2:
             values = [value, UNKNOWN]  # a context comes with its weights
         elif isinstance(value, Tensor):
             values = [expressions.items_of(value)[0]] * len(elements)

@@ -17,7 +17,7 @@ _BUILT_IN = (
 BUILT_IN_LAYERS = "|".join(_BUILT_IN)
 
 _SOFTMAX = r"oftmax(?<=[sS]oftmax)(?<!log_softmax)(?=[\s\w]*[(,)])"
-CORE_LAYERS = r"DotProduct\w*Attention\("
+CORE_LAYERS = r"DotProduct\w*Attention\("  # which may be of another file
 
 
 def _compiled(words: dict[str, tuple[str, ...]]) -> tuple[tuple[str, tuple[re.Pattern[str], ...]], ...]:
@@ -27,7 +27,6 @@ def _compiled(words: dict[str, tuple[str, ...]]) -> tuple[tuple[str, tuple[re.Pa
 _FUSED = {
     "scaled_dot_product_attention": ("scaled_dot_product_attention",),
     "flash_attn": (r"flash_attn_\w*func\(",),
-    "DotProduct": (CORE_LAYERS,),
     "dropout_p": (r"dropout_p ?= ?self\.\w",),
     "memory_efficient_attention": (r"memory_efficient_attention\((?<=\Wmemory_efficient_attention\()",),
     "flex_attention": (r"flex_attention\(",),
@@ -60,7 +59,7 @@ _MASKED_LOGITS = re.compile(
 )
 _IN_BYTES = tuple(
     (word.encode(), tuple(re.compile(pattern.pattern.encode()) for pattern in patterns))
-    for word, patterns in (*_BUILT, *_CAUSAL_MASK)
+    for word, patterns in (*_BUILT, *_CAUSAL_MASK, *_compiled({"DotProduct": (CORE_LAYERS,)}))
 )
 
 
