@@ -144,6 +144,12 @@ def _judged(seen: XRay, tried: list[str], gotchas: Iterable[Entry]) -> Report:
     )
 
 
+def report_of(module: nn.Module, call: Call, declared: Contract, gotchas: Iterable[Entry], seed: int = 0) -> Report:
+    """What the gotchas find in a call of a module, whose parts are not looked at by themselves."""
+    seen = _given(module, call, declared, seed)
+    return _judged(seen, _failure(seen), gotchas)
+
+
 def _with_parts(report: Report, seen: XRay, gotchas: Iterable[Entry]) -> Report:
     """A report of a model with what fails in its parts, each looked at by itself on the call that it receives."""
     module, held = seen.module, parts(seen.module, report.sites)
@@ -155,7 +161,7 @@ def _with_parts(report: Report, seen: XRay, gotchas: Iterable[Entry]) -> Report:
             continue
         part = held[path]
         stated = Contract(scale=seen.intent.declared.scale).over(declared_contract(part).over(known_contract(part)))
-        own = _judged(_given(part, call, stated, seen.seed), [], gotchas)
+        own = report_of(part, call, stated, gotchas, seen.seed)
         failing = [finding for finding in own if finding.fails]
         found += (placed(finding, partial(_inside, path)) for finding in failing)
         assumptions.update(dict.fromkeys(own.assumptions if failing else ()))

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # The axes of a mask argument: b batch, n batch · heads, q queries, k keys, 1 none. The commonest first.
 FORMS: tuple[Axes, ...] = ("bk", "b11k", "bqk", "b1qk", "nqk", "qk", "11qk")
+# With as many samples as positions, (batch, keys) may fit by chance: forms with all axes are tried before.
+WHOLE_FIRST: tuple[Axes, ...] = ("b11k", "b1qk", *(form for form in FORMS if form not in ("b11k", "b1qk")))
 # By its name in torch.nn, this is a mask of (batch, keys) and nothing else.
 KEYS_ONLY = "key_padding_mask"
 # How an encoder–decoder of transformers names the inputs and masks of its decoder.
@@ -200,7 +202,8 @@ def _first(xray: XRay, name: str, meaning: MaskMeaning | None) -> Delivery | Non
     """The first delivery that runs; of an argument of which nothing is promised, the first that reaches the scores, or
     that shows that nothing comes of the argument."""
     for stream in masked_by(xray, name):
-        for axes in forms(xray, name, stream) or FORMS:
+        by_chance = meaning is None and len(set(stream.leading)) < len(stream.leading)
+        for axes in forms(xray, name, stream) or (WHOLE_FIRST if by_chance else FORMS):
             found = handed_over(xray, name, meaning, stream, axes)
             if found is not None:
                 return found

@@ -17,7 +17,7 @@ from attn_guard.probe.copies import each_changed
 
 LONG = 24  # axes up to this size are left alone
 SHORT = (13, 11, 7)  # primes, so that lengths of different inputs do not coincide
-SAMPLES = 3
+SAMPLES = 5  # no usual number of heads
 
 Inputs = tuple[tuple[Any, ...], Mapping[str, Any]]
 

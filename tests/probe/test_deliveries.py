@@ -501,3 +501,10 @@ def test_a_mask_of_another_input_is_not_judged_by_the_words() -> None:
 
     module, sound = seeded(Heard), torch.randn(3, 1, 8, generator=torch.Generator().manual_seed(0))
     assert list(attn_guard.xray(module, (features(batch=3), sound), {}).handed.over) == []
+
+
+@pytest.mark.parametrize("kept", [lambda m: m, lambda m: m[:, None, None]])
+def test_as_many_samples_as_positions_make_no_form_fit_by_chance(kept: Callable[[Tensor], Tensor]) -> None:
+    module = masked(lambda scores, mask: scores.masked_fill(~kept(mask), LOW))
+    report = attn_guard.check(module, features(batch=5))
+    assert "ATN207" not in report.codes

@@ -1,4 +1,7 @@
-"""Probes a whole model, then each attention class of it on the call that it receives there."""
+"""Probes a whole model, then each attention class of it on the call that it receives there, as a check does.
+
+A check looks at the parts only of a model that shows nothing as a whole; here each class counts.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-import attn_guard
-from attn_guard.contract import Contract
-from attn_guard.findings import Finding, Report
+from attn_guard.contract import Contract, declared_contract
+from attn_guard.findings import Detector, Finding, Report
+from attn_guard.gotchas.registry import select
 from attn_guard.probe.calling import Call, given
+from attn_guard.probe.check import report_of
 from attn_guard.probe.copies import copied
+from attn_guard.probe.designs import known_contract
 from attn_guard.probe.flow import Flow
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.inside import calls_inside
@@ -91,7 +96,9 @@ def class_name(module: nn.Module) -> str:
 
 def probed(name: str, path: str, module: nn.Module, call: Call) -> tuple[Probed, Report]:
     start = time.perf_counter()
-    report = attn_guard.check(module, call.args, call.kwargs, batch_first=None if call.batch_first else False)
+    turned = Contract(batch_first=None if call.batch_first else False)
+    stated = turned.over(declared_contract(module).over(known_contract(module)))
+    report = report_of(module, call, stated, select(detector=Detector.PROBE))
     notes = [finding for finding in report if finding.code == "ATN903"]
     declined = "; ".join(note for finding in notes for note in finding.notes[:1])
     if not report.sites and not declined:
