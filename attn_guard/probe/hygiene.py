@@ -37,7 +37,8 @@ def preserved(module: nn.Module, seed: int = 0) -> Iterator[None]:
             for child, kept in attributes.items():
                 _restore(child, kept)
             for collection, contents in collections.values():
-                _refill(collection, contents)
+                if collection or contents:  # most are empty, and stay so
+                    _refill(collection, contents)
             torch.set_default_dtype(dtype)
 
 
@@ -69,7 +70,8 @@ def _keep_contents(values: Iterable[Any], found: dict[int, tuple[Any, Any]]) -> 
     for value in values:
         if type(value) in _COLLECTIONS and id(value) not in found:
             found[id(value)] = (value, value.copy())
-            _keep_contents(value.values() if isinstance(value, dict) else value, found)
+            if value:
+                _keep_contents(value.values() if isinstance(value, dict) else value, found)
 
 
 def _refill(collection: Any, contents: Any) -> None:

@@ -196,7 +196,9 @@ class Wiring:
     def _proportional(self, first: Stage, second: Stage) -> bool:
         """Whether the operands of two parts are the same numbers, but for a factor and their order: then they may be
         made of the same columns, and otherwise not."""
-        left, right = (self.tape.values[self._operands[part]].flatten().abs().float() for part in (first, second))
+        left, right = (
+            self.tape.values[self._operands[part]].detach().flatten().abs().float() for part in (first, second)
+        )
         if left.numel() != right.numel() or not left.any() or not right.any():
             return False
         left, right = (part / part.max() for part in (left, right))
