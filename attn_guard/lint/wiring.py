@@ -54,13 +54,15 @@ def unread_value(text: str) -> str:
     code = _COMMENT.sub("", text)
     for found in _TRIPLE.finditer(code):
         kinds = (names.is_query(found[1]), names.is_key(found[2]), names.is_value(found[3]))
-        if all(kinds) and len(re.findall(rf"\b{found[3]}\b", code)) == 1:
+        is_alias = _ENDS_IN_A_NAME.fullmatch(found["made"]) is not None  # another name for what is read by its own
+        if all(kinds) and not is_alias and len(re.findall(rf"\b{found[3]}\b", code)) == 1:
             return found[3]
     return ""
 
 
 _COMMENT = re.compile(r"#[^\n]*")
-_TRIPLE = re.compile(r"\n[ \t]*\(?(\w+), *(\w+), *(\w+)\)? *=[^=]")
+_TRIPLE = re.compile(r"\n[ \t]*\(?(\w+), *(\w+), *(\w+)\)? *=(?!=)(?P<made>[^\n]*)")
+_ENDS_IN_A_NAME = re.compile(r".*, *\w+ *")
 
 
 def layer_called(draft: Draft) -> str:

@@ -217,3 +217,15 @@ def test_value_that_is_made_and_left_for_the_bare_input_is_found(cut: str, core:
 )
 def test_values_that_are_read_and_maps_without_one_are_fine(body: str) -> None:
     assert "ATN403" not in codes(fused(body))
+
+
+def test_value_that_is_another_name_of_the_input_may_stay_unread() -> None:
+    source = (
+        "import torch.nn as nn\nimport torch.nn.functional as F\nfrom torch import einsum\n\n\n"
+        "class Consensus(nn.Module):\n    def forward(self, x):\n        d = x.shape[-1]\n"
+        "        q, k, v = x, F.normalize(x, dim=-1), {value}\n"
+        "        weights = (einsum('b i d, b j d -> b i j', q, k) * d**-0.5).softmax(dim=-1)\n"
+        "        return einsum('b i j, b j d -> b i d', weights, x)\n"
+    )
+    assert codes(source.format(value="x")) == []
+    assert codes(source.format(value="x.relu()")) == ["ATN403"]
