@@ -12,7 +12,7 @@ Why is this bad
 model, and nothing says so. Code that moves from an `nn.Dropout` to the fused function often loses the mode on the way.
 
 The linter also reports a rate that the module holds and hands, as `dropout_p`, to a function that it cannot see, beside
-a query and a key: only the module knows its mode. It is a warning, since that function may know better.
+a query and a key: only the module knows its mode. It is a remark, since that function may do nothing with the rate.
 
 The probe runs the module in evaluation mode and looks for random numbers on the way from the projections to the output.
 Where the configured rate is 0, it looks once more with the rate raised: then the dropout does nothing yet, and the
@@ -57,7 +57,7 @@ def lint(function: Function) -> Iterator[Finding]:
         yield GOTCHA.at(
             fault.location,
             "the attention is given its dropout in evaluation mode, too",
-            severity=Severity.WARNING,
+            severity=Severity.INFO,
             help="pass self.p if self.training else 0.0 as dropout_p",
         )
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,4 +66,6 @@ def write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description="Writes the page of every gotcha into a folder.")
+    parser.add_argument("folder", type=Path)
+    write(parser.parse_args().folder)
