@@ -3,6 +3,7 @@
 What it does
 ------------
 Finds uses of the context manager `torch.backends.cuda.sdp_kernel`, however it is imported, in the functions of a file.
+A file that names `sdpa_kernel`, too, keeps the old form for old versions, and is left alone.
 
 Why is this bad
 ---------------

@@ -29,14 +29,12 @@ def einsum(call: Call) -> Value:
         return UNKNOWN
     for lost in lost_letters(equation.text):
         call.place.record.note(Trouble.LOST_LETTER, Event(call.place.draft(StepKind.SCORES), lost))
-    sides = equation.text.partition("->")
-    inputs = sides[0].split(",")
+    names = letters(equation.text)
     if len(given) != 2 or call.spread:
         return UNKNOWN
     left, right = (as_tensor(value) for value in given)
-    if len(inputs) != 2 or not sides[1] or left is None or right is None:
+    if len(names) != 3 or equation.text.count("->") != 1 or left is None or right is None:
         return UNKNOWN
-    names = [letters(part) for part in (*inputs, sides[2])]
     return _product(call, left, right, names)
 
 

@@ -9,16 +9,20 @@ from collections.abc import Iterator
 _EQUATION = re.compile(r"einsum\([^\"'\n]*\s*(?<![fF])[\"']([^\"'\n{}]+)[\"']")
 
 
-def letters(part: str) -> list[str]:
-    """The axes of one operand or of the result; an ellipsis is ".", named axes are words."""
-    return part.split() if " " in part.strip() else list(part.replace("...", ".").strip())
+def letters(equation: str) -> list[list[str]]:
+    """The axes of each operand and, where there is an arrow, of the result; an ellipsis is ".", named axes are words.
+
+    A part of one word is one axis where another part has this word among others: ``b m bins, bins -> b m``.
+    """
+    parts = [part.replace("...", ".").strip() for part in re.split(r",|->", equation)]
+    words = {word for part in parts if " " in part for word in part.split()}
+    return [part.split() if " " in part or part in words else list(part) for part in parts]
 
 
 def lost_letters(equation: str) -> Iterator[str]:
     """What is wrong with the letters of a product; sums and diagonals of a single operand are meant."""
-    left, arrow, right = equation.partition("->")
-    operands, result = [letters(part) for part in left.split(",")], letters(right)
-    if not arrow or len(operands) < 2:
+    *operands, result = letters(equation)
+    if equation.count("->") != 1 or len(operands) < 2:
         return
     in_how_many = Counter(name for operand in operands for name in set(operand))
     for operand in operands:

@@ -125,7 +125,14 @@ class Frame:
         index = expressions.evaluate(self, only.value) if isinstance(only, cst.Index) else UNKNOWN
         owner = expressions.evaluate(self, target.value)
         fill = sizes.number_of(value)
-        if isinstance(owner, Tensor) and owner.role in arithmetic.MASKABLE:
+        if (
+            isinstance(owner, Tensor)
+            and owner.role in arithmetic.MASKABLE
+            and len(target.slice) > 1
+            and not _hides(fill)
+        ):
+            self.rebind(target.value, owner.changed(opaque=True))  # cells that are given a score, and not hidden
+        elif isinstance(owner, Tensor) and owner.role in arithmetic.MASKABLE:
             mask = arithmetic.as_mask(index)
             self.rebind(target.value, ops.fill_where(Call(self.place(target), (owner,)), owner, mask, fill))
         elif isinstance(owner, Mask | Filled) and fill is not None and isinstance(index, Mask):
@@ -144,6 +151,10 @@ class Frame:
             self.changed.add(node.value)
         elif isinstance(node, cst.Name | cst.Attribute):
             self.assign(node, value)
+
+
+def _hides(fill: float | None) -> bool:
+    return fill is not None and fill < 0
 
 
 def _is_name(node: cst.BaseExpression) -> bool:

@@ -172,7 +172,7 @@ class Record:
         """Scores that are masked in place when a softmax has already read them."""
         step = last_step(value)
         if value.role is Role.SCORES and value.core and step and step.kind is StepKind.MASK:
-            read = any(value.core.node in {s.node for s in site.value.steps} for site in self.sites.values())
+            read = any(value.core is known for site in self.sites.values() for known in site.value.steps)
             if read:
                 self.late.append((step, value.core))
 

@@ -20,6 +20,7 @@ from tests.lint.sources import forward
         ("dd,bxcd->bxcd", "d"),
         ("ee,bte->bte", "e"),
         ("b h i j, b h k d -> b h i d", "j"),
+        ("b m bins, rows -> b m rows", "bins"),
     ],
 )
 def test_letter_that_one_operand_has_alone_or_twice_is_lost(equation: str, letter: str) -> None:
@@ -39,6 +40,9 @@ def test_letter_that_one_operand_has_alone_or_twice_is_lost(equation: str, lette
         "bhqk,bhkd->bqd",  # heads are summed together with their own weights
         "i,j->ij",
         "bij,bjk",
+        "b m bins, bins -> b m",
+        "b i d, bjd -> b i j",
+        "... i d, ... j d -> ... i j",
     ],
 )
 def test_sums_products_and_diagonals_that_are_meant_are_fine(equation: str) -> None:

@@ -163,6 +163,36 @@ def test_scores_that_are_masked_in_place_after_the_softmax_are_found() -> None:
     assert codes(forward(body)) == ["ATN202"]
 
 
+def test_scores_of_one_helper_that_one_caller_alone_masks_are_no_late_mask() -> None:
+    source = """
+import math
+import torch
+
+def scored(q, k):
+    return torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.size(-1))
+
+def at_once(q, k, v, mask):
+    return torch.softmax(scored(q, k), dim=-1) @ v
+
+def in_place(q, k, v, mask):
+    scores = scored(q, k)
+    scores.masked_fill_(~mask, float("-inf"))
+    scores.sub_(scores.max(dim=-1, keepdim=True)[0])
+    scores.exp_()
+    scores.div_(scores.sum(dim=-1, keepdim=True))
+    return scores @ v
+
+def attention(q, k, v, mask):
+    return at_once(q, k, v, mask) if q.size(-2) < 1024 else in_place(q, k, v, mask)
+"""
+    assert codes(source) == []
+
+
+@pytest.mark.parametrize("cells", ["scores[:, :, 0, 0] = 1", "scores[0, i, j] = 2.0", "scores[..., -1] = 0"])
+def test_cells_that_are_given_a_score_are_not_hidden(cells: str) -> None:
+    assert codes(attention(then=cells)) == []
+
+
 def test_thrown_away_mask_of_something_untraced_is_found() -> None:
     source = "import torch\ndef f(s, m, v):\n    s.masked_fill(m, float('-inf'))\n    return torch.softmax(s, -1) @ v\n"
     assert codes(source) == ["ATN202"]

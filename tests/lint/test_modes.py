@@ -169,6 +169,20 @@ def test_the_old_choice_of_kernels_is_found_without_a_core_in_sight(imported: st
     assert codes(source) == ["ATN803"]
 
 
+def test_the_old_choice_of_kernels_for_old_versions_is_fine() -> None:
+    source = """
+import torch
+
+def kernels():
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        return sdpa_kernel(SDPBackend.MATH)
+    except ImportError:
+        return torch.backends.cuda.sdp_kernel(enable_flash=False, enable_mem_efficient=False)
+"""
+    assert codes(source) == []
+
+
 def test_the_new_choice_of_kernels_is_left_alone() -> None:
     imported = "from torch.nn.attention import sdpa_kernel\n"
     assert codes(f"{imported}def run(model, x):\n    with sdpa_kernel([]):\n        return model(x)\n") == []
