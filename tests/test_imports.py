@@ -35,7 +35,9 @@ def test_linting_needs_no_torch() -> None:
 
 
 def test_linting_sound_attention_needs_no_libcst() -> None:
-    assert loaded(LINT, str(examples() / "fixed" / "atn201_mask_after_softmax.py")).isdisjoint({"libcst", "torch", "numpy"})
+    assert loaded(LINT, str(examples() / "fixed" / "atn201_mask_after_softmax.py")).isdisjoint(
+        {"libcst", "torch", "numpy"}
+    )
 
 
 def test_linting_nothing_relevant_needs_no_parser(tmp_path: Path) -> None:

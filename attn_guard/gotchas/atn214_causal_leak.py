@@ -65,7 +65,7 @@ def lint(function: Function) -> Iterator[Finding]:
     for copy in function.lossy_copies:
         message = f"{function.name}() of a {copy.text} gives a {function.class_name}, which is not causal"
         yield GOTCHA.at(copy.location, message, severity=Severity.WARNING, help="make the copy with type(self)(...)")
-    if function.name != "forward" or not (declared or "causal" in function.class_name.lower()):
+    if function.name != "forward" or not (declared or function.is_called_causal):
         return
     if any(word in name.lower() for name in function.parameters for word in ("mask", "bias", "causal")):
         return

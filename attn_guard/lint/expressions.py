@@ -84,7 +84,7 @@ def _tuple(frame: Frame, node: cst.Tuple | cst.List) -> Value:
             axes = value.tensor.axes if isinstance(value, Shape) and isinstance(value.tensor, Tensor) else None
             if axes is None:
                 endless = True
-            items.extend(axis or UNKNOWN for axis in axes or ())
+            items.extend(axis or UNKNOWN for axis in axes or (UNKNOWN,))
             continue
         items.append(value)
     return Sequence(tuple(items), endless)

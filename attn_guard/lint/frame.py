@@ -84,7 +84,7 @@ class Frame:
         if isinstance(value, Shape):
             values = _unpacked_shape(value, elements, starred)
         elif isinstance(value, Sequence) and value.items and value.endless:
-            values = [value.items[min(index, len(value.items) - 1)] for index in range(len(elements))]
+            values = _unpacked_endless(value.items, len(elements))
         elif isinstance(value, Sequence) and len(value.items) == len(elements) and not starred:
             values = list(value.items)
         elif isinstance(value, Tensor) and value.role is Role.CONTEXT and value.axes and len(elements) == 2:
@@ -168,6 +168,14 @@ def _shape_owner(node: cst.BaseExpression) -> str | None:
     if isinstance(node, cst.Attribute) and node.attr.value in ("shape", "size") and isinstance(node.value, cst.Name):
         return node.value.value
     return None
+
+
+def _unpacked_endless(items: tuple[Value, ...], count: int) -> list[Value]:
+    """Items of which one stands for any number: what follows an unknown one is known from the end."""
+    if UNKNOWN not in items:
+        return [items[min(index, len(items) - 1)] for index in range(count)]
+    tail = items[len(items) - items[::-1].index(UNKNOWN) :]
+    return [*[UNKNOWN] * (count - len(tail)), *tail[-count:]]
 
 
 def _unpacked_shape(value: Shape, elements: Many[cst.BaseElement], starred: bool) -> list[Value]:

@@ -82,6 +82,11 @@ class Function:
         """Name of the class that it is a method of, or ""."""
         return self.region.owner.name if self.region.owner else ""
 
+    @property
+    def is_called_causal(self) -> bool:
+        """Whether the name of its class says that it is causal."""
+        return names.is_causal(self.class_name)
+
     @cached_property
     def promises(self) -> Mapping[str, Any]:
         """What the class declares with ``@contract(...)``, as far as it is written out."""
@@ -220,7 +225,7 @@ class Function:
     @property
     def norms_over_time(self) -> Iterator[Fault]:
         """Norms over time as well as features, in a function that is meant to be causal."""
-        is_causal = self.promises.get("causal") is True or "causal" in self.class_name.lower()
+        is_causal = self.promises.get("causal") is True or names.is_causal(self.class_name)
         return self._noted(Trouble.NORM_OVER_TIME) if is_causal else iter(())
 
     @property
@@ -445,7 +450,8 @@ class Function:
     @property
     def stray_masks(self) -> Iterator[Fault]:
         """Masked copies that are thrown away, of tensors that belong to no site."""
-        return (Fault(self.locate(draft)) for draft, core in self.record.dropped if core is None)
+        dropped = (draft for draft, core in self.record.dropped if core is None)
+        return (Fault(self.locate(draft)) for draft in dropped if draft.fill is None or draft.fill < 0)
 
     @property
     def unchecked_heads(self) -> Iterator[Fault]:

@@ -46,6 +46,7 @@ _FEATURES = frozenset({"c", "d", "e", "dim", "channels", "features"})
 _QUERY = re.compile(r"(?:.*_)?(?:q|qs|query|queries|query_states|query_layer|q_proj|xq)", re.IGNORECASE)
 _KEY = re.compile(r"(?:.*_)?(?:k|ks|key|keys|key_states|key_layer|k_proj|xk)", re.IGNORECASE)
 _VALUE = re.compile(r"(?:.*_)?(?:v|vs|value|values|value_states|value_layer|v_proj|xv)", re.IGNORECASE)
+_CAUSAL = re.compile(r"(?<!non)(?<!not)(?<!non_)(?<!not_)(?<!\ba)causal", re.IGNORECASE)
 _PAD = re.compile(r"(?:^|_)pad(?:ding)?(?:_|$)|^pad|<pad>", re.IGNORECASE)
 _MASK = re.compile(r"mask", re.IGNORECASE)
 _HEAD_MASK = re.compile(r"head_?mask|mask_?heads?|drop", re.IGNORECASE)
@@ -126,6 +127,12 @@ def is_activation(name: str) -> bool:
 def is_pad(name: str) -> bool:
     """Whether a name or string stands for the padding token."""
     return _PAD.search(name) is not None
+
+
+@_remembered
+def is_causal(name: str) -> bool:
+    """Whether a name says causal: ``CausalAttention``, and not ``NonCausalAttention``."""
+    return _CAUSAL.search(name) is not None
 
 
 @_remembered

@@ -30,6 +30,8 @@ from attn_guard.lint.values import (
 
 
 def transpose(call: Call) -> Value:
+    if len(call.args) > 3:  # all axes in their new order: an array of another library
+        return UNKNOWN
     value = call.arg(0, "input")
     first, second = call.integer(1, "dim0", "axis0"), call.integer(2, "dim1", "axis1")
     if not isinstance(value, Tensor):

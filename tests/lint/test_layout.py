@@ -218,3 +218,36 @@ def test_division_checked_in_a_base_class_of_the_file_is_fine() -> None:
     base = "class Base(object):\n    def check(self, d, heads):\n        assert d % heads == 0\n\n\n"
     source = UNCHECKED.replace("class Attention(nn.Module)", "class Attention(Base)")
     assert codes(source.replace("class Attention", base + "class Attention"), preview=True) == []
+
+
+SIZES_IN_ONE_LINE = """
+import torch
+from torch import nn
+
+class Attention(nn.Module):
+    def __init__(self, dim, length, k=256, heads=8):
+        super().__init__()
+        self.k, self.heads, self.dim_head = k, heads, dim // heads
+        self.to_q = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        b, n, d, d_h, h, k = *x.shape, self.dim_head, self.heads, self.k
+        q = self.to_q(x).reshape(VIEW).transpose(1, 2)
+        return torch.softmax(q @ q.transpose(-2, -1) * d_h ** -0.5, dim=-1) @ q
+"""
+
+
+@pytest.mark.parametrize(("view", "found"), [("b, n, h, -1", []), ("b, h, n, -1", ["ATN303", "ATN306"])])
+def test_sizes_that_are_unpacked_behind_a_shape_are_known_from_the_end(view: str, found: list[str]) -> None:
+    report = lint_source(SIZES_IN_ONE_LINE.replace("VIEW", view), "attention.py")
+    assert [finding.code for finding in report if finding.code != "ATN304"] == found
+
+
+def test_transposes_of_all_axes_belong_to_another_library() -> None:
+    source = """
+def images(mx, tower, x):
+    batch, freq, steps, channels = x.shape
+    x = x.transpose(0, 2, 3, 1).reshape(batch, steps, channels * freq)
+    return mx.softmax(x @ x.transpose(0, 2, 1), axis=-1) @ x
+"""
+    assert list(lint_source(source, "a.py")) == []

@@ -348,6 +348,20 @@ def test_causal_class_with_any_sign_of_a_mask_is_fine(body: str) -> None:
     assert codes(causal(forward(body)).replace(", mask=None)", ")")) == []
 
 
+@pytest.mark.parametrize(
+    "name", ["NonCausalAttention", "NotCausalAttention", "Non_CausalAttention", "AcausalAttention"]
+)
+def test_class_that_says_not_causal_is_no_causal_class(name: str) -> None:
+    source = attention().replace(", mask=None)", ")")
+    assert codes(source.replace("class Attention", "class CausalAttention")) == ["ATN214"]
+    assert codes(source.replace("class Attention", f"class {name}")) == []
+
+
+def test_choice_of_the_largest_that_is_thrown_away_is_no_mask() -> None:
+    body = "w = torch.softmax(q @ k.mT * self.scale, -1)\nx = torch.where(mask, w, torch.zeros_like(w))\nreturn w @ v"
+    assert "ATN202" not in codes(forward(body))
+
+
 def test_causal_class_whose_caller_may_bring_the_mask_is_fine() -> None:
     assert codes(causal(attention())) == []
 
