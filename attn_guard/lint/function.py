@@ -392,7 +392,8 @@ class Function:
     @property
     def deprecated_contexts(self) -> Iterator[Fault]:
         """Uses of ``torch.backends.cuda.sdp_kernel``, unless the file knows its successor, too, and chooses."""
-        return iter(()) if re.search(r"\bsdpa_kernel\b", self.file) else self._noted(Trouble.DEPRECATED_CONTEXT)
+        knows_successor = "sdpa_kernel" in self.file and re.search(r"\bsdpa_kernel\b", self.file)
+        return iter(()) if knows_successor else self._noted(Trouble.DEPRECATED_CONTEXT)
 
     @property
     def unread_maps(self) -> Iterator[Fault]:
