@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from attn_guard.lint import names
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.regions import Class, Region
 
-_CAUSAL = re.compile(r"causal|triangular", re.IGNORECASE)
 _MASK = re.compile(r"mask|bias", re.IGNORECASE)
 
 
@@ -19,11 +19,15 @@ def lossy(classes: Iterable[Class]) -> Iterator[tuple[Region, Class]]:
     """
     known = {owner.name: owner for owner in classes}
     for derived in known.values():
-        if _CAUSAL.search(derived.name) and _MASK.search(derived.name):
-            for base in (known[name] for name in derived.bases if name in known and not _CAUSAL.search(name)):
+        if _is_causal(derived.name) and _MASK.search(derived.name):
+            for base in (known[name] for name in derived.bases if name in known and not _is_causal(name)):
                 inherited = [method for name, method in base.methods.items() if name not in derived.methods]
                 if len(inherited) < len(base.methods):
                     yield from ((one, derived) for one in inherited if f"return {base.name}(" in one.text)
+
+
+def _is_causal(name: str) -> bool:
+    return names.is_causal(name) or "triangular" in name.lower()
 
 
 def copies(function: cst.FunctionDef, owner: str) -> Iterator[cst.Call]:

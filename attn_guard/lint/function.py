@@ -225,7 +225,7 @@ class Function:
     @property
     def norms_over_time(self) -> Iterator[Fault]:
         """Norms over time as well as features, in a function that is meant to be causal."""
-        is_causal = self.promises.get("causal") is True or names.is_causal(self.class_name)
+        is_causal = self.promises.get("causal") is True or self.is_called_causal
         return self._noted(Trouble.NORM_OVER_TIME) if is_causal else iter(())
 
     @property

@@ -214,7 +214,7 @@ class Source:
 
     def let_go(self) -> None:
         """Parts its classes from their methods, which know each other, so that the trees of both are free at once."""
-        for owner in self.classes.values():
+        for owner in self.all_classes:
             owner.methods.clear()
 
     @cached_property

@@ -80,7 +80,8 @@ class Axes:
         """Where the keys of one row of one slice lie along the axis of the softmax."""
         leading = [int(place) for place in torch.unravel_index(torch.tensor(number), shape[:-2])] if shape[:-2] else []
         axis = int(self.weights.args[1])
-        return _places(self.tape, self.scores.output, (*leading, row), self.weights.inputs[0], axis)
+        (places,) = _places(self.tape, self.scores.output, [(*leading, row)], self.weights.inputs[0], axis)
+        return places
 
 
 def _summed(tape: Tape, scores: Op, softmax: Op, contraction: tuple[int, int], line: Line | None) -> Line | None:
@@ -109,7 +110,8 @@ def _is_kept(tape: Tape, source: int, along: int, target: int, axis: int) -> boo
         return False
     if source == target:
         return along == axis % tape.values[target].dim()
-    first, last = (_places(tape, source, (*(slice(None),) * along, end), target, axis) for end in (0, size - 1))
+    ends = [(*(slice(None),) * along, end) for end in (0, size - 1)]
+    first, last = _places(tape, source, ends, target, axis)
     return len(first) <= 1 and len(last) <= 1 and first != last
 
 
@@ -119,7 +121,7 @@ def _counted(tape: Tape, scores: int, target: int, axis: int) -> Line | None:
     if scores == target and axis % len(shape) == len(shape) - 1:
         return Line.COLUMNS
     for line, size in ((Line.COLUMNS, shape[-1]), (Line.ROWS, shape[-2])):
-        first, last = (_places(tape, scores, end, target, axis) for end in _ENDS[line])
+        first, last = _places(tape, scores, _ENDS[line], target, axis)
         if len(first) <= 1 and len(last) <= 1 and (first != last or size == 1):
             return line
     return None
@@ -128,21 +130,30 @@ def _counted(tape: Tape, scores: int, target: int, axis: int) -> Line | None:
 def _is_across(tape: Tape, scores: int, target: int, axis: int) -> bool:
     """Whether all keys of one query lie at one place of an axis: a softmax along it compares no keys."""
     ends = ((*(0,) * (tape.values[scores].dim() - 1),), (*(-1,) * (tape.values[scores].dim() - 1),))
-    return all(len(_places(tape, scores, end, target, axis)) == 1 for end in ends)
+    return all(len(places) == 1 for places in _places(tape, scores, ends, target, axis))
 
 
-def _places(tape: Tape, source: int, cells: Cells, target: int, axis: int) -> frozenset[int]:
-    """The places along an axis of ``target`` at which a change of some cells of ``source`` arrives."""
+def _places(tape: Tape, source: int, lines: Sequence[Cells], target: int, axis: int) -> list[frozenset[int]]:
+    """For each line of cells of ``source``, the places along an axis of ``target`` at which a change of it arrives."""
     entries = entries_of(tape, source, target)
-    if entries is not None:
-        chosen = torch.zeros(tape.values[source].shape, dtype=torch.bool, device=entries.device)
-        chosen[cells] = True
-        return places_along(chosen.flatten()[entries], axis)
+    if entries is None:
+        return [places_along(_moved(tape, source, cells, target), axis) for cells in lines]
+    return [places_along(_marked(tape, source, cells).flatten()[entries], axis) for cells in lines]
+
+
+def _marked(tape: Tape, source: int, cells: Cells) -> Tensor:
+    """Some cells of ``source``, as flags."""
+    flags = torch.zeros_like(tape.values[source], dtype=torch.bool)
+    flags[cells] = True
+    return flags
+
+
+def _moved(tape: Tape, source: int, cells: Cells, target: int) -> Tensor:
+    """Where ``target`` is another when some cells of ``source`` are."""
     changed = {**_largest(tape, source), source: tape.values[source].clone()}
     changed[source][cells] += 1.0
     arrived = Replay(tape, list(changed), [target])(changed)[target]
-    moved = ~same(arrived, tape.values[target])
-    return places_along(moved, axis)
+    return ~same(arrived, tape.values[target])
 
 
 def _largest(tape: Tape, source: int) -> dict[int, Tensor]:

@@ -70,6 +70,7 @@ def test_copy_of_the_right_class_and_other_masks_are_fine(method: str) -> None:
     ("derived", "override"),
     [
         ("PaddedBlockMask", OVERRIDE),  # not causal by its name
+        ("NonCausalBlockMask", OVERRIDE),
         ("CausalBlockThing", OVERRIDE),  # no mask by its name
         ("CausalBlockMask", "pass"),  # nothing is anew
         ("CausalBlockMask", f"{OVERRIDE}\n\n    def to(self, device):\n        return CausalBlockMask(self.lengths)"),
