@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from attn_guard.probe import flex
 from attn_guard.probe.hygiene import other_streams
 from attn_guard.probe.places import calling_place
 from attn_guard.probe.tape import FusedCall, Op, Ref, Tape
@@ -80,16 +81,16 @@ def unfused(note: Callable[[bool, bool], None] | None = None) -> Iterator[None]:
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """What `torch.compile` has wrapped runs as it is written, where the compiler is loaded and can be told so."""
-    if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
-        with torch.compiler.set_stance("force_eager"):
-            yield
-    else:
+    with ExitStack() as stack:
+        stack.enter_context(flex.uncompiled())
+        if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 
 class _OwnKernels(TorchFunctionMode):
     """Takes the plain path of `F.scaled_dot_product_attention` also where a module asks for a kernel of its own
-    choice.
+    choice, and that of `flex_attention`.
 
     The plain path refuses a mask beside ``is_causal=True``; here both are joined, as the fused kernels do.
     """
@@ -102,6 +103,8 @@ class _OwnKernels(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if flex.is_flex(func):
+            return flex.plain(*args, **kwargs)
         if func is not torch.nn.functional.scaled_dot_product_attention:
             return func(*args, **kwargs)
         given = {**dict(zip(_SDPA, args, strict=False)), **kwargs}
