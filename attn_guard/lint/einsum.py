@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence as Many
 from dataclasses import replace
 
 from attn_guard.anatomy import Size, Stage, StepKind
 from attn_guard.lint import arithmetic, attended_axes, grid, layout, masks, written_softmax
 from attn_guard.lint.arithmetic import as_mask, as_tensor
-from attn_guard.lint.einsum_letters import letters, lost_letters
+from attn_guard.lint.einsum_letters import LostLetter, letters, lost_letters
 from attn_guard.lint.moved_axes import joined_axis
 from attn_guard.lint.place import Call
 from attn_guard.lint.record import Event, Trouble
@@ -28,7 +29,8 @@ def einsum(call: Call) -> Value:
     if not isinstance(equation, Text):
         return UNKNOWN
     for lost in lost_letters(equation.text):
-        call.place.record.note(Trouble.LOST_LETTER, Event(call.place.draft(StepKind.SCORES), lost))
+        if _is_certain(lost, given):
+            call.place.record.note(Trouble.LOST_LETTER, Event(call.place.draft(StepKind.SCORES), lost.text))
     names = letters(equation.text)
     if len(given) != 2 or call.spread:
         return UNKNOWN
@@ -36,6 +38,20 @@ def einsum(call: Call) -> Value:
     if len(names) != 3 or equation.text.count("->") != 1 or left is None or right is None:
         return UNKNOWN
     return _product(call, left, right, names)
+
+
+def _is_certain(lost: LostLetter, operands: Many[Value]) -> bool:
+    """Whether there is something to lose: an axis of a tensor of which nothing is known may have one column, which a
+    sum leaves as it is."""
+    if lost.twice or lost.shared:
+        return True
+    operand = operands[lost.operand] if lost.operand < len(operands) else UNKNOWN
+    if not isinstance(operand, Tensor):
+        return False
+    axes = operand.axes or ()
+    if -len(axes) <= lost.axis < len(axes):
+        return axes[lost.axis] != Scalar(1.0)
+    return operand.grid is not None and operand.grid.at(lost.axis) is not None
 
 
 def _product(call: Call, left: Tensor, right: Tensor, letters: list[list[str]]) -> Value:
@@ -108,7 +124,7 @@ def _sizes(call: Call, value: Tensor, source: list[list[str]], features: list[st
     for name, given in call.kwargs.items():
         if isinstance(given, Scalar):
             is_heads = name in ("h", "heads") and features != [name] and not given.is_number
-            sizes[name] = _called(name, Size.HEADS) if is_heads and given.size is None else given
+            sizes[name] = _called(name, Size.HEADS) if is_heads and given.size is None else _more_than_one(given, name)
     known = value.axes if value.axes and len(value.axes) == len(source) else None
     for index, group in enumerate(source):
         axis = known[index] if known else (value.last if index == len(source) - 1 else None)
@@ -118,10 +134,16 @@ def _sizes(call: Call, value: Tensor, source: list[list[str]], features: list[st
             for name in group:
                 inverse = sizes[name].to_power(-1.0) if name in sizes else None
                 rest = rest.times(inverse) if inverse else rest
-            sizes[missing[0]] = rest
+            sizes[missing[0]] = _more_than_one(rest, missing[0])
         elif len(group) == 1 == len(missing) and missing[0].isidentifier():
             sizes[missing[0]] = Scalar(powers=((Atom(missing[0]), 1.0),))
     return sizes
+
+
+def _more_than_one(size: Scalar, name: str) -> Scalar:
+    """A factor of an axis is there because it is not 1: where it is the quotient of two sizes, these only have the same
+    name."""
+    return Scalar(powers=((Atom(name), 1.0),)) if size == Scalar(1.0) else size
 
 
 def _size(group: list[str], sizes: dict[str, Scalar]) -> Scalar | None:

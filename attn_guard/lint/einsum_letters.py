@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 _EQUATION = re.compile(r"einsum\([^\"'\n]*\s*(?<![fF])[\"']([^\"'\n{}]+)[\"']")
 
@@ -19,20 +20,41 @@ def letters(equation: str) -> list[list[str]]:
     return [part.split() if " " in part or part in words else list(part) for part in parts]
 
 
-def lost_letters(equation: str) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class LostLetter:
+    """An axis of one operand that nothing else in an equation has, or that stands ``twice`` in it.
+
+    ``axis`` is its place, counted from the end where an ellipsis is in front of it. ``shared`` says that another
+    operand has lost an axis as well, which is one axis under two letters.
+    """
+
+    name: str
+    operand: int
+    axis: int
+    twice: bool = False
+    shared: bool = False
+
+    @property
+    def text(self) -> str:
+        if self.twice:
+            return f"axis {self.name} is named twice in one operand; only the diagonal is read"
+        return f"axis {self.name} stands in one operand alone, which is summed over it before the product"
+
+
+def lost_letters(equation: str) -> Iterator[LostLetter]:
     """What is wrong with the letters of a product; sums and diagonals of a single operand are meant."""
     *operands, result = letters(equation)
     if equation.count("->") != 1 or len(operands) < 2:
         return
     in_how_many = Counter(name for operand in operands for name in set(operand))
-    for operand in operands:
+    alone = [[name for name in operand if in_how_many[name] == 1 and name not in result] for operand in operands]
+    shared = sum(map(bool, alone)) > 1
+    for index, operand in enumerate(operands):
         for name, count in Counter(operand).items():
-            if not name.isidentifier():
-                continue
-            if count > 1:
-                yield f"axis {name} is named twice in one operand; only the diagonal is read"
-            elif in_how_many[name] == 1 and name not in result:
-                yield f"axis {name} stands in one operand alone, which is summed over it before the product"
+            if name.isidentifier() and (count > 1 or name in alone[index]):
+                at = operand.index(name)
+                axis = at - len(operand) if "." in operand[:at] else at
+                yield LostLetter(name, index, axis, count > 1, shared)
 
 
 def holds_lost_letter(text: str) -> bool:

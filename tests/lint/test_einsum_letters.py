@@ -24,7 +24,7 @@ from tests.lint.sources import forward
     ],
 )
 def test_letter_that_one_operand_has_alone_or_twice_is_lost(equation: str, letter: str) -> None:
-    assert next(lost_letters(equation)).startswith(f"axis {letter} ")
+    assert next(lost_letters(equation)).text.startswith(f"axis {letter} ")
     assert holds_lost_letter(f'torch.einsum("{equation}", a, b)')
     assert holds_lost_letter(f"einsum(a, b, '{equation}')")
 
@@ -60,6 +60,42 @@ def test_lost_letter_is_found_where_the_softmax_is_elsewhere() -> None:
     distance = "\n    def distance(self, w, x):\n        return torch.einsum('dd,bxcd->bxcd', w, x)\n"
     (finding,) = lint_source(source + distance, "attention.py")
     assert (finding.code, finding.location.line) == ("ATN307", source.count("\n") + 3)
+
+
+def codes(body: str) -> list[str]:
+    return [finding.code for finding in lint_source(forward(body), "attention.py") if finding.fails]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # the weights of scores that are in sight: what is summed over are the keys
+        "w = (q @ k.mT * self.scale).softmax(-1)\nreturn torch.einsum('bhij,bihd->bihd', w, x.view(b, t, 1, -1))",
+        "w = einsum('bhid,bhjd->bhij', q * self.scale, k).softmax(-1)\nreturn einsum('...ij,...ihd->...ihd', w, v)",
+        # an axis that was cut from another, or that a name was given
+        "g = rearrange(x, 'b t (g d) -> b g t d', g=4)\nreturn einsum('bgtd,bsd->bts', g, x)",
+        "g = rearrange(x, 'b t (g d) -> b g t d', g=self.heads // self.heads)\nreturn einsum('bgtd,bsd->bts', g, x)",
+        "g = x.view(b, t, -1, 8)\nreturn einsum('btgd,bsd->bts', g, x)",
+        # one axis under two letters, whatever the operands are
+        "return einsum('blhe,bshd->bhls', mask, outside())",
+    ],
+)
+def test_axis_that_is_summed_away_is_found_where_it_is_known(body: str) -> None:
+    assert codes(body) == ["ATN307"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "path = outside(q, k).unsqueeze(1)\nreturn einsum('klmn,kjm->kjn', [path, x])",
+        "path = self.norm(x).unsqueeze(1)\nreturn einsum('klmn,kjm->kjn', path, x)",
+        "return einsum('klmn,kjm->kjn', mask, x)",
+        "path = rearrange(x, 'b t d -> b 1 t d')\nreturn einsum('klmn,kjm->kjn', path, x)",
+        "gate = einsum('bsd,dh->bsh', x, self.temperature).softmax(1)\nreturn einsum('bse,bsh->be', x, gate)",
+    ],
+)
+def test_axis_that_may_have_one_column_is_fine(body: str) -> None:
+    assert codes(body) == []
 
 
 VIDEO = """\
