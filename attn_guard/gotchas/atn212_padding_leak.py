@@ -33,7 +33,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attn_guard.anatomy import StepKind
 from attn_guard.findings import Location, Severity
 from attn_guard.gotchas import Gotcha, unsafe
 
@@ -54,8 +53,8 @@ GOTCHA = Gotcha(
 def lint(function: Function) -> Iterator[Finding]:
     """A padding mask that a function with attention in it takes and never reads, or padded ids without any mask."""
     for name, place in function.unread_padding_masks:
-        for site in function.own_sites:
-            if site.softmax is not None and not site.find(StepKind.MASK):
+        for site in function.unmasked_sites:
+            if site.softmax is not None:
                 yield GOTCHA.at(
                     site.softmax,
                     f"{name} is never read; padded keys get weight",

@@ -84,8 +84,9 @@ class Function:
 
     @property
     def is_called_causal(self) -> bool:
-        """Whether the name of its class says that it is causal."""
-        return names.is_causal(self.class_name)
+        """Whether the name of its class says that it is causal in time."""
+        owner = self.region.owner
+        return owner is not None and names.is_causal(owner.name) and not names.speaks_of_causes(owner.text)
 
     @cached_property
     def promises(self) -> Mapping[str, Any]:
@@ -101,6 +102,13 @@ class Function:
     def own_sites(self) -> tuple[Site, ...]:
         """Those that stand in its own body."""
         return tuple(make_site(draft, (), self.locate) for draft in self.reached if draft.region is self.region)
+
+    @cached_property
+    def unmasked_sites(self) -> tuple[Site, ...]:
+        """Those of them whose scores are surely under no mask."""
+        open_ones = (draft for draft in self.reached if draft.region is self.region and not draft.value.opaque)
+        sites = (make_site(draft, (), self.locate) for draft in open_ones)
+        return tuple(site for site in sites if not site.find(StepKind.MASK))
 
     def judged(self, check: Callable[[Site], Iterable[Finding]]) -> Iterator[Finding]:
         """What ``check`` says of the sites in its own body."""

@@ -16,13 +16,14 @@ class Grid:
     """The axes of scores or weights, as far as they are known.
 
     axes: what the last of them count. whole: there are no others. over: what the softmax ran along; summed: what the
-    product with the value summed over.
+    product with the value summed over. pixels: the keys are the pixels of one image, of which none is later.
     """
 
     axes: tuple[Axis | None, ...]
     whole: bool = False
     over: Axis | None = None
     summed: Axis | None = None
+    pixels: bool = False
 
     def at(self, axis: int | None) -> Axis | None:
         place = self._from_the_end(axis)
@@ -64,7 +65,7 @@ _USUAL = 4  # (batch, heads, queries, keys)
 
 def of_product(query: Tensor, key: Tensor, axes: Axes | None) -> Grid:
     """The grid of ``query @ key``, whose axes have these sizes."""
-    grid = Grid(_rows_and_columns(query, key))
+    grid = Grid(_rows_and_columns(query, key), pixels=layout.is_plane(key.axes[-1] if key.axes else None))
     if axes is None:
         return grid
     outer = tuple(_counted(index, size) for index, size in enumerate(axes[:-2]))
@@ -111,7 +112,9 @@ def of_letters(query: Tensor, key: Tensor, letters: Sequence[Sequence[str]]) -> 
     whole = "." not in result
     if not whole:
         axes = axes[list(result).index(".") + 1 :]
-    return Grid(tuple(axes), whole)
+    sizes = zip(right, key.axes or (), strict=False)
+    pixels = any(layout.is_plane(size) for letter, size in sizes if letter in result and letter not in left)
+    return Grid(tuple(axes), whole, pixels=pixels)
 
 
 def viewed(tensor: Tensor, target: Axes | None) -> Grid | None:

@@ -117,6 +117,11 @@ def is_d_model(axis: Scalar | None) -> bool:
     return axis is not None and axis.size == (Size.D_MODEL, 1.0)
 
 
+def is_plane(axis: Scalar | None) -> bool:
+    """Whether an axis is the height of an image times its width."""
+    return axis is not None and axis.number == 1.0 and names.are_height_and_width([atom.name for atom, _ in axis.powers])
+
+
 def splits_heads(target: Axes) -> bool:
     return any(is_heads(axis) or is_head_dim(axis) or _heads_beside_another(axis) for axis in target)
 

@@ -47,6 +47,10 @@ _QUERY = re.compile(r"(?:.*_)?(?:q|qs|query|queries|query_states|query_layer|q_p
 _KEY = re.compile(r"(?:.*_)?(?:k|ks|key|keys|key_states|key_layer|k_proj|xk)", re.IGNORECASE)
 _VALUE = re.compile(r"(?:.*_)?(?:v|vs|value|values|value_states|value_layer|v_proj|xv)", re.IGNORECASE)
 _CAUSAL = re.compile(r"(?<!non)(?<!not)(?<!non_)(?<!not_)(?<!\ba)causal", re.IGNORECASE)
+_CAUSES = re.compile(
+    r"causal_(?:rule|effect|graph|reason|inference|discovery|relation|structure)|counterfactual|confound|interven(?:e|tion)",
+    re.IGNORECASE,
+)
 _PAD = re.compile(r"(?:^|_)pad(?:ding)?(?:_|$)|^pad|<pad>", re.IGNORECASE)
 _MASK = re.compile(r"mask", re.IGNORECASE)
 _HEAD_MASK = re.compile(r"head_?mask|mask_?heads?|drop", re.IGNORECASE)
@@ -91,6 +95,11 @@ def is_memory(name: str, beside: Sequence[str] = ()) -> bool:
     )
 
 
+def are_height_and_width(given: Sequence[str]) -> bool:
+    """Whether two sizes are those of an image."""
+    return sorted(name.lower().strip("_") for name in given) in (["h", "w"], ["height", "width"])
+
+
 def is_batch(name: str) -> bool:
     """Whether a size can only be the number of samples."""
     return _BATCH.fullmatch(name.lower()) is not None
@@ -133,6 +142,11 @@ def is_pad(name: str) -> bool:
 def is_causal(name: str) -> bool:
     """Whether a name says causal: ``CausalAttention``, and not ``NonCausalAttention``."""
     return _CAUSAL.search(name) is not None
+
+
+def speaks_of_causes(text: str) -> bool:
+    """Whether "causal" is about cause and effect in a text, and not about time."""
+    return _CAUSES.search(text) is not None
 
 
 @_remembered

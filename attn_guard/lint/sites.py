@@ -34,10 +34,14 @@ def make_site(site: SiteDraft, dropped: Iterable[Draft], locate: Locate) -> Site
         steps=tuple(steps),
         scale=None if site.declares_scale else scale_of(site.value),
         normalised=site.value.bounded,
-        causal=False if site.is_unmasked else None,
+        causal=False if site.is_unmasked and not _is_over_pixels(site.value) else None,
         softmax_over=over,
         summed_over=summed,
     )
+
+
+def _is_over_pixels(value: Tensor) -> bool:
+    return value.grid is not None and value.grid.pixels
 
 
 def _ordered(drafts: Iterable[Draft]) -> list[Draft]:

@@ -65,6 +65,40 @@ def test_right_and_unknown_splits_are_fine(by: str) -> None:
     assert codes(split(by)) == []
 
 
+WINDOWS = """\
+import torch
+from torch import nn
+
+
+class WindowAttention(nn.Module):
+    def __init__(self, dim, heads, size):
+        super().__init__()
+        self.heads, self.size, self.scale = heads, size, (dim // heads) ** -0.5
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x):
+        b, h, w, c = x.shape
+        x = nn.functional.pad(x, (0, 0, 0, -w % self.size, 0, -h % self.size))
+        high, wide = x.shape[1:-1]
+        _h, _w = high // self.size, wide // self.size
+        x = x.reshape(b, _h, self.size, _w, self.size, c).transpose(2, 3)
+        qkv = self.qkv(x).reshape(SHAPE)
+        q, k, v = qkv[0], qkv[1], qkv[2]
+        return (q @ k.mT * self.scale).softmax(-1) @ v
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"),
+    [
+        ("b, _h * _w, self.size ** 2, 3, self.heads, c // self.heads).permute(3, 0, 1, 4, 2, 5", []),
+        ("b, self.heads, _h, _w, self.size ** 2, 3, c // self.heads).permute(5, 0, 2, 3, 1, 4, 6", ["ATN303"]),
+    ],
+)
+def test_counts_of_windows_are_no_heads(shape: str, found: list[str]) -> None:
+    assert codes(WINDOWS.replace("SHAPE", shape)) == found
+
+
 ONE_PROJECTION_AT_A_TIME = """\
 import torch
 from torch import nn

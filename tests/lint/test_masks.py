@@ -357,6 +357,74 @@ def test_class_that_says_not_causal_is_no_causal_class(name: str) -> None:
     assert codes(source.replace("class Attention", f"class {name}")) == []
 
 
+@pytest.mark.parametrize(
+    "held", ["self.causal_rules = rules", "self.effects = causal_effects(heads)", "self.draw = Counterfactuals(heads)"]
+)
+def test_class_of_causes_and_effects_is_no_causal_class(held: str) -> None:
+    source = causal(attention()).replace(", mask=None)", ")")
+    assert codes(source) == ["ATN214"]
+    assert codes(source.replace("self.scale =", f"{held}\n        self.scale =")) == []
+
+
+FRAMES = """\
+import torch
+from torch import nn
+from layers import CausalConv3d, to_frames
+
+
+class CausalAttention(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.q, self.k, self.v = (CausalConv3d(channels, channels, 1) for _ in range(3))
+
+    def forward(self, x):
+        q, k, v = to_frames(self.q(x)), to_frames(self.k(x)), to_frames(self.v(x))
+        b, c, SIZES = q.shape
+        q, k, v = q.reshape(b, c, JOINED).permute(0, 2, 1), k.reshape(b, c, JOINED), v.reshape(b, c, JOINED)
+        weights = PRODUCT.mul(c ** -0.5).softmax(dim=2)
+        return x + torch.bmm(v, weights.permute(0, 2, 1)).reshape(b, c, SIZES)
+"""
+
+
+@pytest.mark.parametrize("product", ["torch.bmm(q, k)", "(q @ k)", "torch.einsum('bqc,bck->bqk', q, k)"])
+@pytest.mark.parametrize(
+    ("sizes", "joined", "found"),
+    [
+        ("h, w", "h * w", []),
+        ("height, width", "height * width", []),
+        ("t, h, w", "t * h * w", ["ATN214"]),
+        ("t, n", "t * n", ["ATN214"]),
+        ("t", "t", ["ATN214"]),
+    ],
+)
+def test_pixels_of_one_frame_are_in_no_order(product: str, sizes: str, joined: str, found: list[str]) -> None:
+    source = FRAMES.replace("SIZES", sizes).replace("JOINED", joined).replace("PRODUCT", product)
+    assert codes(source) == found
+
+
+PADDED = """\
+scores = torch.einsum("bhqd,bhkd->bhqk", q, k) * self.scale
+MASKING
+return scores.softmax(dim=-1) @ v
+"""
+
+
+@pytest.mark.parametrize(
+    ("masking", "found"),
+    [
+        ("", ["ATN212"]),
+        ("scores = scores + self.temperature", ["ATN212"]),
+        ("scores = scores + mask", []),
+        ("scores = torch.max(scores + mask, lowest(scores))", []),
+        ("scores = hidden(scores, mask)", []),
+        ("scores = scores + self.bias_of(x)", []),
+    ],
+)
+def test_a_padding_mask_may_be_idle_beside_what_may_hide_keys(masking: str, found: list[str]) -> None:
+    source = forward(PADDED.replace("MASKING", masking))
+    assert codes(source.replace("mask=None)", "mask, padding_mask=None)")) == found
+
+
 def test_choice_of_the_largest_that_is_thrown_away_is_no_mask() -> None:
     body = "w = torch.softmax(q @ k.mT * self.scale, -1)\nx = torch.where(mask, w, torch.zeros_like(w))\nreturn w @ v"
     assert "ATN202" not in codes(forward(body))
