@@ -29,6 +29,7 @@ class StepKind(StrEnum):
     SCALE = "scale"
     BIAS = "bias"
     MASK = "mask"
+    ROWS = "rows"
     SOFTMAX = "softmax"
     DROPOUT = "dropout"
     CONTEXT = "context"
@@ -108,7 +109,8 @@ class Step:
 
     ``shape`` is the shape it gives, where known. ``factor`` is set on SCALE steps; it is what they multiply by, and
     ``divides`` says that it is written as a division. On MASK steps ``fill`` is
-    the number that blocked scores get (or that is added to them), 0.0 for ``scores * mask``; None if unknown.
+    the number that blocked scores get (or that is added to them), 0.0 for ``scores * mask``; None if unknown. ROWS
+    steps change whole rows, as a rule those whose every key is hidden, and hide no key of any other.
     ``used`` is False when the step's result never reaches the output. ``scrambles`` is set on SPLIT and MERGE
     steps that mix positions or heads, and says how.
     """

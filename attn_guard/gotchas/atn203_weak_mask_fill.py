@@ -16,6 +16,9 @@ trained models, whose queries then looked at the future, with a perfect loss and
 `float("-inf")` has exactly no weight, in every dtype. A row in which every key is blocked then gives NaN; where such
 rows occur, `torch.finfo(scores.dtype).min`, applied once, keeps them finite.
 
+A number for whole rows hides nothing, and is no mask: after it, a query whose every key is hidden has a softmax
+without NaN. In source, such rows are known by the `any`, `all` or `sum` over the keys that found them.
+
 In source, logits of no query, as in attention pooling, are looked at for that product only, and only where their
 softmax goes on to weigh something and is not masked and normalised once more.
 

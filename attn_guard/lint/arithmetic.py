@@ -14,6 +14,7 @@ from attn_guard.lint import (
     names,
     pooling,
     positions,
+    rows,
     softmax_count,
     written_softmax,
 )
@@ -56,7 +57,7 @@ def as_tensor(value: Value) -> Tensor | None:
 def as_mask(value: Value) -> Mask | None:
     if isinstance(value, Mask):
         return value
-    if isinstance(value, Unknown) and names.is_mask(value.name):
+    if isinstance(value, Unknown) and not value.rows and names.is_mask(value.name):
         return masks.argument(value.name) if value.parameter else Mask(name=value.name)
     return None
 
@@ -82,7 +83,7 @@ def multiply(place: Place, left: Value, right: Value, *, divides: bool = False) 
     first, second = as_mask(left), as_mask(right)
     if first and second:
         return masks.multiplied(place, first, second)
-    return UNKNOWN
+    return rows.alike(left, right)
 
 
 def _scale(place: Place, tensor: Tensor, factor: Value, divides: bool) -> Tensor:
@@ -96,6 +97,8 @@ def _scale(place: Place, tensor: Tensor, factor: Value, divides: bool) -> Tensor
         return tensor.after(place.draft(StepKind.SCALE, stage=_STAGES.get(tensor.role)), bounded=True)
     if isinstance(factor, Unknown) and names.is_rotation(factor.name):
         return tensor  # half of a rotation, which changes no length
+    if rows.speaks(factor) and tensor.role is Role.WEIGHTS:
+        return rows.filled(place, tensor, 0.0)
     mask = as_mask(factor)
     if mask and tensor.role in MASKABLE:
         step = place.draft(StepKind.MASK, stage=mask_stage(tensor), fill=0.0, text=mask.name)
@@ -141,7 +144,7 @@ def divide(place: Place, left: Value, right: Value) -> Value:
         learned = isinstance(right, Tensor) and right.role is Role.PARAMETER
         step = place.draft(StepKind.SCALE, stage=_STAGES.get(left.role))
         return left.after(step, traced=False, bounded=left.bounded or learned)
-    return UNKNOWN
+    return rows.alike(left, right)
 
 
 def floor_divide(place: Place, left: Value, right: Value) -> Value:
@@ -238,7 +241,7 @@ def _combine_masks(place: Place, left: Value, right: Value, sign: float) -> Valu
             place.record.note(Trouble.OVERFLOW, Event(place.draft(StepKind.MASK)))
         return replace(first, meaning=Meaning.ADDED, causal=False) if same else Mask(name=first.name)
     known = first or second
-    return Mask(name=known.name) if known else UNKNOWN
+    return Mask(name=known.name) if known else rows.alike(left, right)
 
 
 def _is_one(value: Value) -> bool:
@@ -358,7 +361,7 @@ def compare(place: Place, left: Value, right: Value, equal: bool) -> Value:
             rank = len(value.axes) if isinstance(value, Tensor) and value.axes else None
             flat = rank == 2
             return Mask(meaning, name="padding", flags=True, kind=Kind.BOOL, padding=True, rank=rank, per_sample=flat)
-    return UNKNOWN
+    return rows.alike(left, right)
 
 
 def ordered(place: Place, left: Value, operator: str, right: Value) -> Value:
@@ -368,7 +371,7 @@ def ordered(place: Place, left: Value, operator: str, right: Value) -> Value:
     mask = as_mask(left)
     number = right.number if isinstance(right, Scalar) and right.is_number else None
     if mask is None or number is None or not 0.0 <= number < 1.0 or operator not in ("<", ">"):
-        return UNKNOWN
+        return rows.alike(left, right)
     if mask.meaning is Meaning.ADDED:
         return masks.tested(mask, is_true=operator == "<") if number == 0.0 else UNKNOWN
     return masks.tested(mask, is_true=operator == ">")
@@ -403,7 +406,7 @@ def invert(value: Value) -> Value:
     if isinstance(value, Unknown) and value.order:
         return replace(value, order=value.order.opposite)
     mask = as_mask(value)
-    return mask.inverted() if mask else UNKNOWN
+    return mask.inverted() if mask else rows.alike(value)
 
 
 def both(place: Place, left: Value, right: Value, *, either: bool) -> Value:
@@ -414,7 +417,9 @@ def both(place: Place, left: Value, right: Value, *, either: bool) -> Value:
     if first and second:
         return masks.joined(place, first, second, either=either)
     known = first or second
-    return Mask(name=known.name, flags=known.flags, padding=known.padding) if known else UNKNOWN
+    if known is None:
+        return rows.alike(left, right)
+    return Mask(name=known.name, flags=known.flags, padding=known.padding)
 
 
 def _never_differ(left: Value, right: Value, *, either: bool) -> bool:

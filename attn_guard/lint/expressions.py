@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attn_guard.lint import arithmetic, calls, layout, masks, modes, names, ops, positions, reshaping, sizes
+from attn_guard.lint import arithmetic, calls, layout, masks, modes, names, ops, positions, reshaping, rows, sizes
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.indexing import parts_of
 from attn_guard.lint.layers import item_of
@@ -136,7 +136,7 @@ def _unary(frame: Frame, node: cst.UnaryOperation) -> Value:
             return replace(value, default=-value.default)
         if isinstance(value, Tensor) and value.role is Role.ACTIVATION:
             return value
-        return Filled(-value.number) if isinstance(value, Filled) else UNKNOWN
+        return Filled(-value.number) if isinstance(value, Filled) else rows.alike(value)
     return arithmetic.invert(value) if isinstance(node.operator, cst.BitInvert) else UNKNOWN
 
 
@@ -228,6 +228,8 @@ def _subscript(frame: Frame, node: cst.Subscript) -> Value:
     owner = evaluate(frame, node.value)
     if isinstance(owner, Positions):
         return positions.indexed(owner, node.slice)
+    if isinstance(owner, Unknown) and owner.rows is False:
+        owner = replace(owner, rows=True if rows.adds_column(node) else None)
     if isinstance(owner, Unknown) and not _is_key(frame, node):
         owner = arithmetic.as_mask(owner) or replace(owner, timed=None)
     if isinstance(owner, Mask):

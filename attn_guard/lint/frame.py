@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Size
-from attn_guard.lint import arithmetic, expressions, modes, names, ops, sizes
+from attn_guard.lint import arithmetic, expressions, modes, names, ops, rows, sizes
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.place import Call, Place
 from attn_guard.lint.values import (
@@ -132,6 +132,8 @@ class Frame:
             and not _hides(fill)
         ):
             self.rebind(target.value, owner.changed(opaque=True))  # cells that are given a score, and not hidden
+        elif isinstance(owner, Tensor) and rows.are_filled(owner, index, fill):
+            self.rebind(target.value, rows.filled(self.place(target), owner, fill))
         elif isinstance(owner, Tensor) and owner.role in arithmetic.MASKABLE:
             mask = arithmetic.as_mask(index)
             self.rebind(target.value, ops.fill_where(Call(self.place(target), (owner,)), owner, mask, fill))

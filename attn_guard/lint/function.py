@@ -141,7 +141,7 @@ class Function:
     @property
     def narrow_triangles(self) -> Iterator[Fault]:
         """Causal masks that hide the query's own key, unless rows without keys are zeroed after the softmax."""
-        cleaned = any(site.after_softmax(StepKind.MASK) for site in self.sites)
+        cleaned = any(site.after_softmax(kind) for site in self.sites for kind in (StepKind.MASK, StepKind.ROWS))
         return map(self._fault, () if cleaned else self.record.noted.get(Trouble.HIDES_OWN, ()))
 
     @property
@@ -177,7 +177,8 @@ class Function:
     @property
     def open_rows(self) -> Iterator[Fault]:
         """Fills of -inf under a causal mask joined with padding, where nobody takes care of NaN."""
-        return iter(()) if "nan" in self.region.text.lower() else self._noted(Trouble.EMPTY_ROW)
+        cared_for = "nan" in self.region.text.lower() or any(site.find(StepKind.ROWS) for site in self.sites)
+        return iter(()) if cared_for else self._noted(Trouble.EMPTY_ROW)
 
     @property
     def overflows(self) -> Iterator[Fault]:

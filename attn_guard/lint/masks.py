@@ -178,6 +178,8 @@ def _fits(mask: Mask, meaning: Meaning) -> bool:
 
 def moved(value: Value) -> Value:
     """A mask whose entries now stand elsewhere."""
+    if isinstance(value, Unknown) and value.rows is not None:
+        return replace(value, rows=None)
     if isinstance(value, Filled):
         return UNKNOWN
     if isinstance(value, Mask):
@@ -195,6 +197,8 @@ def without_triangle(mask: Mask) -> Mask:
 
 def transposed(value: Value, first: int | None, second: int | None) -> Value:
     """A mask with two axes swapped: only of the last two is it known what that does."""
+    if isinstance(value, Unknown):
+        return moved(value)
     if not isinstance(value, Mask) or not value.triangle:
         return value if {first, second} == {-1, -2} else moved(value)
     last_two = {first, second} in ({0, 1}, {-1, -2})

@@ -22,6 +22,7 @@ from attn_guard.lint import (
     pooling,
     reshaping,
     rotary,
+    rows,
     sizes,
     softmax_count,
     written_softmax,
@@ -170,6 +171,8 @@ def softmax_axis(call: Call, scores: Tensor) -> int | None:
 def masked_fill(call: Call) -> Value:
     value, mask = call.arg(0, "input"), call.arg(1, "mask")
     fill = sizes.number_of(call.arg(2, "value"))
+    if isinstance(value, Tensor) and rows.speaks(mask) and rows.are_filled(value, mask, fill):
+        return rows.filled(call.place, value, fill)
     return fill_where(call, value, as_mask(mask), fill)
 
 
@@ -224,8 +227,10 @@ def where(call: Call) -> Value:
         if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
             if isinstance(filling, Tensor) and filling.role in arithmetic.MASKABLE:
                 return replace(value, opaque=True, traced=False)
-            inverted = mask.inverted() if mask and value is kept else mask
-            return fill_where(call, value, inverted, sizes.number_of(filling))
+            fill = sizes.number_of(filling)
+            if rows.speaks(condition) and rows.are_filled(value, condition, fill):
+                return rows.filled(call.place, value, fill)
+            return fill_where(call, value, mask.inverted() if mask and value is kept else mask, fill)
     fills = [fill for fill in (sizes.number_of(kept), sizes.number_of(other)) if fill is not None]
     if len(fills) == 2 and min(fills) <= masks.STRONG_FILL:
         mask = as_mask(condition)
@@ -313,8 +318,9 @@ def raised(call: Call) -> Value:
 
 def total(call: Call) -> Value:
     """``sum``"""
-    written_softmax.note_sum(call.place, call.arg(0, "input"))
-    return summed(call)
+    value = call.arg(0, "input")
+    written_softmax.note_sum(call.place, value)
+    return rows.reduced(call) if isinstance(value, Unknown | Mask) else summed(call)
 
 
 def squashed(call: Call) -> Value:
@@ -324,13 +330,14 @@ def squashed(call: Call) -> Value:
         return value.changed(traced=False, bounded=True)
     if isinstance(value, Tensor):
         return Tensor(value.role if value.role is Role.WEIGHTS else Role.ACTIVATION)
-    return UNKNOWN
+    return rows.alike(value)
 
 
 def summed(call: Call) -> Value:
     """Sums, means and the like: a sum of weights is what they may be divided by."""
-    attended_axes.pooled(call.place, call.arg(0, "input"), call.integer(1, "dim", "axis"))
-    return UNKNOWN
+    value = call.arg(0, "input")
+    attended_axes.pooled(call.place, value, call.integer(1, "dim", "axis"))
+    return rows.reduced(call) if isinstance(value, Tensor) else UNKNOWN
 
 
 def binary(operation: Callable[..., Value]) -> Op:
@@ -423,6 +430,8 @@ FUNCTIONS = _table(
     ("exp exp_", raised),
     ("tanh tanh_ sigmoid relu gelu silu elu", squashed),
     ("sum", total),
+    ("any all", rows.reduced),
+    ("isnan", rows.missing),
     ("mean max amax min std norm abs cumsum argmax item", summed),
     ("mul mul_ multiply", binary(arithmetic.multiply)),
     ("div div_ divide true_divide", binary(arithmetic.divide)),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from attn_guard.anatomy import Stage, StepKind
-from attn_guard.lint import grid, grouping, layout, masks, positions
+from attn_guard.lint import grid, grouping, layout, masks, positions, rows
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.arithmetic import as_mask, as_tensor
 from attn_guard.lint.attended_axes import text_of
@@ -147,7 +147,9 @@ def unflatten(call: Call) -> Value:
 def unsqueeze(call: Call) -> Value:
     value, at = call.arg(0, "input"), call.integer(1, "dim")
     if not isinstance(value, Tensor):
-        return positions.unsqueezed(value, at) if isinstance(value, Positions) else masks.new_axis(_mask_or(value), at)
+        if isinstance(value, Positions):
+            return positions.unsqueezed(value, at)
+        return rows.widened(masks.new_axis(_mask_or(value), at), at)
     if value.axes is None or at is None:
         return replace(value, axes=None, order=None, grid=None)
     at %= len(value.axes) + 1
@@ -194,6 +196,8 @@ def value_of_unknown(value: Value, target: Axes | None) -> Value:
 
 def _regrouped(call: Call, given: Value, target: Axes | None) -> Value:
     """A view as ``target``, which is a fault where it moves an axis."""
+    if isinstance(given, Unknown) and given.rows is not None and target and target[-1] == Scalar(1.0):
+        return replace(given, rows=True)
     value = as_tensor(given)
     if isinstance(given, Positions):
         return positions.viewed(given, [axis or UNKNOWN for axis in target]) if target else UNKNOWN

@@ -11,7 +11,7 @@ from attn_guard.lint.values import Draft, Role, Tensor
 if TYPE_CHECKING:
     from attn_guard.lint.place import Place
 
-_HARMLESS = (StepKind.DROPOUT, StepKind.MASK)
+_HARMLESS = (StepKind.DROPOUT, StepKind.MASK, StepKind.ROWS)
 _STRONG_FILL = -1e3
 
 

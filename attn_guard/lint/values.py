@@ -27,7 +27,8 @@ class Unknown:
 
     ``parameter`` marks an argument, and ``default`` is the number that it has where nobody gives it. ``terms`` are the
     sizes that it is the sum of, ``order`` the comparison that it came out of, ``either`` the two numbers of which it
-    is one. ``timed`` is as that of a `Tensor`.
+    is one. ``timed`` is as that of a `Tensor`. ``rows``: it was made of the keys of each row; True: it still has an
+    axis of one column for them, False: it has none.
     """
 
     name: str = ""
@@ -37,6 +38,7 @@ class Unknown:
     order: Order | None = None
     either: tuple[float, ...] = ()
     timed: tuple[int, Draft] | None = None
+    rows: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
