@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from attn_guard.anatomy import Site
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.decorators import decorator_arguments
 from attn_guard.lint.function import Function
-from attn_guard.lint.record import Record, SiteDraft
-from attn_guard.lint.regions import Class, Region, Source
+from attn_guard.lint.record import Record, SiteDraft, Visit
+from attn_guard.lint.regions import Region, Source
 from attn_guard.lint.roots import is_called, roots
 from attn_guard.lint.sites import Locate, exactly, make_site, roughly
-from attn_guard.lint.trace import Walk
+from attn_guard.lint.trace import Shared, Walk
 from attn_guard.lint.values import Draft, Instance, Tensor, join
 
 
@@ -43,32 +43,48 @@ def _dropped_by(draft: SiteDraft, dropped: Iterable[tuple[Draft, Draft | None]])
 
 def read(source: Source) -> Reading:
     """Everything that can be read of a file."""
-    classes: dict[Class, tuple[Instance, Record]] = {}
-    walks: list[tuple[Region, Walk]] = []
-    for region in roots(source):
-        walk = Walk(source, classes)
+    starts = roots(source)
+    shared = Shared(frozenset(starts))
+    walks: dict[Region, Walk] = {}
+    visits: dict[Region, tuple[Walk, Visit]] = {}
+    for region in reversed(starts):  # callers first: what they come through need not be walked again
+        walk = Walk(source, shared)
+        if region in visits:
+            if region.owner:
+                walk.plain_instance(region.owner)
+            continue
         try:
             walk.start(region)
         except RecursionError:  # an expression of a thousand terms; no attention is written like that
             continue
         if region.tree is not None:
-            walks.append((region, walk))
+            walks[region] = walk
+            for visited, visit in walk.record.visits.items():
+                visits.setdefault(visited, (walk, visit))
     drafts = _joined_sites(source, walks)
-    dropped = [pair for _, walk in walks for pair in walk.record.dropped]
-    called = {node for _, walk in walks for node in walk.record.walked}
-    functions = [_function(region, walk, drafts, region.tree in called) for region, walk in walks]
-    for instance, record in classes.values():
+    dropped = [pair for walk in walks.values() for pair in walk.record.dropped]
+    called = {node for walk in walks.values() for node in walk.record.walked}
+    functions = [
+        _function(region, walk, walk.record, walk.instance, drafts, region.tree in called)
+        for region, walk in walks.items()
+    ]
+    functions += [
+        _function(region, walk, walk.record.within(region, visit), visit.instance, drafts, True)
+        for region, (walk, visit) in visits.items()
+        if region not in walks
+    ]
+    for instance, record in shared.plain.values():
         constructor = instance.type.methods.get("__init__")
         if constructor is not None and constructor.tree is not None and walks:
             functions.append(Function(constructor, record, family=source.family(instance.type)))
     return Reading(list(drafts.values()), dropped, functions)
 
 
-def _joined_sites(source: Source, walks: list[tuple[Region, Walk]]) -> dict[cst.CSTNode, SiteDraft]:
+def _joined_sites(source: Source, walks: Mapping[Region, Walk]) -> dict[cst.CSTNode, SiteDraft]:
     """Sites by softmax. A function that others in the file call is known better from there than from its own walk;
     where no walk came from there, what it is given is unknown."""
     seen: dict[cst.CSTNode, list[tuple[bool, SiteDraft]]] = {}
-    for region, walk in walks:
+    for region, walk in walks.items():
         for softmax, site in walk.record.sites.items():
             alone = site.region is region and not walk.record.walked & {region.tree}
             if alone and is_called(source, region):
@@ -98,9 +114,16 @@ def _as_declared(site: SiteDraft) -> SiteDraft:
     return site
 
 
-def _function(region: Region, walk: Walk, drafts: dict[cst.CSTNode, SiteDraft], is_called: bool) -> Function:
-    reached = tuple(drafts[softmax] for softmax in walk.record.sites if drafts[softmax].is_complete)
+def _function(
+    region: Region,
+    walk: Walk,
+    record: Record,
+    instance: Instance | None,
+    drafts: dict[cst.CSTNode, SiteDraft],
+    is_called: bool,
+) -> Function:
+    reached = tuple(drafts[softmax] for softmax in record.sites if drafts[softmax].is_complete)
     family = walk.family(region.owner) if region.owner else ()
     source = walk.source
     classes = tuple(source.classes.values())
-    return Function(region, walk.record, reached, family, walk.instance, is_called, source.text, classes)
+    return Function(region, record, reached, family, instance, is_called, source.text, classes)

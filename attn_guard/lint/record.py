@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from attn_guard.lint import nodes as cst
     from attn_guard.lint.place import Call
     from attn_guard.lint.regions import Region
+    from attn_guard.lint.values import Instance
 
 
 @dataclass(eq=False)
@@ -108,6 +109,16 @@ class Operands:
     is_value_bare: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Visit:
+    """A walk through a function on the way of another: the object whose method it is, what it returned, and the
+    softmaxes of the sites that were seen meanwhile."""
+
+    instance: Instance | None
+    returned: list[Value]
+    seen: list[cst.CSTNode]
+
+
 @dataclass(eq=False)
 class Record:
     """Everything that a walk has seen, sites by the node of their softmax."""
@@ -131,6 +142,19 @@ class Record:
     thirds: list[tuple[Draft, Draft]] = field(default_factory=list)
     summed: dict[cst.CSTNode, Draft] = field(default_factory=dict)
     met: dict[cst.CSTNode, Draft] = field(default_factory=dict)
+    visits: dict[Region, Visit] = field(default_factory=dict)
+    seen: list[cst.CSTNode] = field(default_factory=list)  # softmaxes of the sites, whenever one is seen
+
+    def within(self, region: Region, visit: Visit) -> Record:
+        """What was seen in one of the functions that the walk has come through."""
+        return Record(
+            sites={softmax: self.sites[softmax] for softmax in visit.seen},
+            noted={t: [event for event in events if event.draft.region is region] for t, events in self.noted.items()},
+            operands=[operands for operands in self.operands if operands.core.region is region],
+            attended=[draft for draft in self.attended if draft.region is region],
+            thirds=[(cut, projection) for cut, projection in self.thirds if cut.region is region],
+            returned=visit.returned,
+        )
 
     @contextmanager
     def inside(self, node: cst.CSTNode, side: int) -> Iterator[None]:
@@ -147,6 +171,7 @@ class Record:
         softmax = softmax_of(value)
         if softmax is None:
             return
+        self.seen.append(softmax.node)
         known = self.sites.get(softmax.node)
         if known is None:
             self.sites[softmax.node] = SiteDraft(value, softmax.region, branches=self.branches, **facts)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 from attn_guard.lint import expressions, modes, names
 from attn_guard.lint import nodes as cst
@@ -15,7 +16,7 @@ from attn_guard.lint.inherited_layers import inherit
 from attn_guard.lint.loaders import loop_over
 from attn_guard.lint.masks import argument
 from attn_guard.lint.place import Call
-from attn_guard.lint.record import Record
+from attn_guard.lint.record import Record, Visit
 from attn_guard.lint.regions import Class, Region, Source
 from attn_guard.lint.statements import run_body
 from attn_guard.lint.values import (
@@ -23,6 +24,7 @@ from attn_guard.lint.values import (
     Atom,
     ClassReference,
     Closure,
+    Flag,
     Instance,
     Meaning,
     Nothing,
@@ -48,33 +50,55 @@ _COMPILED = re.compile(r"torch\.compile\((\w+)")
 _SIMPLE = re.compile(r"[-+*/().\w\s]+")
 
 
+@dataclass(eq=False)
+class Shared:
+    """What the walks of one file share: the functions that they start from, and the objects that they have made.
+
+    ``plain`` are those of which no argument is known, with what was seen while they were constructed; ``made`` are the
+    attributes of the others.
+    """
+
+    roots: Collection[Region]
+    plain: dict[Class, tuple[Instance, Record]] = field(default_factory=dict)
+    made: dict[tuple[object, ...], dict[str, Value]] = field(default_factory=dict)
+
+
 class Walk:
     """One walk from a function of a file. What it sees goes into its ``record``."""
 
-    def __init__(self, source: Source, classes: dict[Class, tuple[Instance, Record]]) -> None:
+    def __init__(self, source: Source, shared: Shared) -> None:
         self.source = source
         self.record = Record()
         self.budget = _BUDGET
         self.changed: list[tuple[int, str, Value]] = []  # arguments that the latest call has changed in place
         self.instance: Instance | None = None
-        self._classes = classes
+        self._shared = shared
         self._stack: list[cst.CSTNode] = []
 
     def start(self, region: Region) -> None:
         """Walks a function with nothing known of its arguments."""
-        self.instance = self._plain_instance(region.owner).copy() if region.owner else None
+        self.instance = self.plain_instance(region.owner).copy() if region.owner else None
         self._walk(Closure(region, instance=self.instance), None)
         self.record.drop_late_masks()
 
-    def _plain_instance(self, owner: Class) -> Instance:
+    def plain_instance(self, owner: Class) -> Instance:
         """An object of a class, with nothing known of the arguments of its constructor."""
-        if owner not in self._classes:
+        if owner not in self._shared.plain:
             instance = Instance(owner)
-            self._classes[owner] = instance, Record()
-            self._classes[owner] = instance, self._initialise(instance)
-        return self._classes[owner][0]
+            self._shared.plain[owner] = instance, Record()
+            self._shared.plain[owner] = instance, self._constructed(instance)
+        return self._shared.plain[owner][0]
 
-    def _initialise(self, instance: Instance) -> Record:
+    def _initialise(self, instance: Instance) -> None:
+        """Gives an object its attributes. Of those that are made of equal arguments, only the first is constructed."""
+        key = instance.identity
+        if key not in self._shared.made:
+            self._constructed(instance)
+            self._shared.made[key] = dict(instance.attributes)
+        instance.ready = True
+        instance.attributes.update(self._shared.made[key])
+
+    def _constructed(self, instance: Instance) -> Record:
         """Walks the constructor for the attributes that it sets; what it sees goes into a record of its own."""
         instance.ready = True
         constructor = self._method(instance.type, "__init__")
@@ -169,10 +193,12 @@ class Walk:
         frame = Frame(self, region, {}, function.instance, function.scope)
         self._bind(frame, node, call)
         self._stack.append(node)
-        branches, calls = self.record.branches, self.record.calls
+        branches, calls, seen = self.record.branches, self.record.calls, len(self.record.seen)
         self.record.calls = [*calls, call] if call else calls
-        if call is not None and call.place.region is not region:
+        comes_from_outside = call is not None and call.place.region is not region
+        if comes_from_outside:
             self.record.walked.add(node)
+        is_whole = comes_from_outside and function.inner is None and self._sees_all(frame)
         try:
             if isinstance(node, cst.Lambda):
                 return expressions.evaluate(frame, node.body)
@@ -183,6 +209,8 @@ class Walk:
             self.record.mode_tests -= frame.mode_tests
         if len(self._stack) == 0:
             self.record.returned = frame.returned
+        elif is_whole and self.budget > 0:
+            self.record.visits.setdefault(region, Visit(function.instance, frame.returned, self.record.seen[seen:]))
         self.changed = [(at, name, frame.names[name]) for name, at in frame.borrowed.items() if name in frame.changed]
         for name, (step, core) in frame.masked.items():
             if len(re.findall(rf"\b{name}\b", region.text)) == 1:
@@ -191,6 +219,22 @@ class Walk:
         for other in frame.returned[1:]:
             result = join(result, other)
         return result
+
+    def _sees_all(self, frame: Frame) -> bool:
+        """Whether a call leads through all that a walk from the function itself would see: nothing that is only known
+        here can decide a branch, and what it calls is walked, too."""
+        return (
+            frame.region in self._shared.roots
+            and frame.region.name != "__init__"
+            and len(self._stack) < _DEPTH - 2
+            and not any(map(_is_fixed, frame.names.values()))
+            and not (frame.instance and self._is_known_better(frame.instance))
+        )
+
+    def _is_known_better(self, instance: Instance) -> bool:
+        """Whether an attribute of an object is fixed that is open as long as nothing is known of its arguments."""
+        usual = self.plain_instance(instance.type).attributes
+        return any(_is_fixed(value) and usual.get(name) != value for name, value in instance.attributes.items())
 
     def _bind(self, frame: Frame, node: cst.FunctionDef | cst.Lambda, call: Call | None) -> None:
         """Gives the parameters their values."""
@@ -227,6 +271,11 @@ class Walk:
         """The first input of a module, of which a training loop in the file may show that the batch comes first."""
         loop = loop_over(self.source, owner) if owner and isinstance(value, Unknown) else None
         return replace(value, timed=(1, loop)) if loop and isinstance(value, Unknown) else value
+
+
+def _is_fixed(value: Value) -> bool:
+    """Whether it is None, true, false or a number, each of which may decide what runs."""
+    return isinstance(value, Nothing | Flag) or (isinstance(value, Scalar) and value.is_number)
 
 
 def _is_decorator(decorator: cst.Decorator, name: str) -> bool:

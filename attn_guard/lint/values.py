@@ -408,6 +408,12 @@ class Instance:
     attributes: dict[str, Value] = field(default_factory=dict)
     ready: bool = False
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What it is made of: objects with equal ones have equal attributes."""
+        made = self.made
+        return self.type, made and (made.args, tuple(made.kwargs.items()), made.spread, made.firm)
+
     def copy(self) -> Instance:
         """The same object for another walk, which may set attributes of its own."""
         return Instance(self.type, self.made, dict(self.attributes), self.ready)
