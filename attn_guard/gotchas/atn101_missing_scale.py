@@ -13,7 +13,8 @@ saturates, nearly all weight falls on one key, and the gradients through the sof
 loss still falls, only slower or to a worse place.
 
 It stays silent where something else bounds the scores: a norm on query and key, a learned temperature, a scale folded
-into the query weights at initialisation (T5), or a `scale` that the contract declares.
+into the query weights at initialisation (T5), or a `scale` that the contract declares. A `scale=1.0` that stands in the
+source is a remark: who writes it knows that there is a scale.
 
 Example
 -------
@@ -29,6 +30,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from attn_guard.anatomy import StepKind
+from attn_guard.findings import Severity
 from attn_guard.gotchas import Gotcha, unsafe
 
 if TYPE_CHECKING:
@@ -48,10 +51,12 @@ def check(site: Site) -> Iterator[Finding]:
     if site.scores is None or site.softmax is None or site.normalised:
         return
     if site.scale is not None and site.scale.is_one and site.late_scale is None:
+        is_written = any(step.factor and step.factor.is_one for step in site.before_softmax(StepKind.SCALE))
         yield GOTCHA.at(
             site.scores,
+            severity=Severity.INFO if is_written else None,
             expected=str(site.right_scale),
-            found="1" if site.sizes else "no scale",
+            found="1" if site.sizes or is_written else "no scale",
             related=(site.softmax, "softmax over the unscaled scores"),
         )
 

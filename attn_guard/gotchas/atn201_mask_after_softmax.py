@@ -58,7 +58,9 @@ def check(site: Site) -> Iterator[Finding]:
         message = "mask applied after the softmax, and the rows normalised once more"
         yield GOTCHA.at(late[0], message, severity=Severity.WARNING, related=normalised)
     else:
-        yield GOTCHA.at(late[0], related=normalised, consequences=("ATN212", "ATN214"))
+        name = late[0].text if late[0].text.endswith("_mask") else "mask"  # which may have another name on this line
+        message = f"{name} applied after the softmax; rows no longer sum to 1"
+        yield GOTCHA.at(late[0], message, related=normalised, consequences=("ATN212", "ATN214"))
 
 
 def probe(xray: XRay) -> Iterator[Finding]:

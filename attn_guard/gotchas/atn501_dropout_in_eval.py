@@ -11,6 +11,8 @@ Why is this bad
 `training=True` unless it is told otherwise. So every prediction is another one, validation is measured on a crippled
 model, and nothing says so. Code that moves from an `nn.Dropout` to the fused function often loses the mode on the way.
 
+A branch that is taken only where the rate is 0 drops nothing, and is left alone.
+
 The linter also reports a rate that the module holds and hands, as `dropout_p`, to a function that it cannot see, beside
 a query and a key: only the module knows its mode. It is a remark, since that function may do nothing with the rate.
 

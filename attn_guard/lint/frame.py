@@ -216,6 +216,7 @@ def _called(name: str, value: Value) -> Value:
             if size is None and atom.name.endswith("[-1]"):
                 return value  # known best by whose last axis it is
             return Scalar(powers=((Atom(name, size, atom.axis), 1.0),))
-    if isinstance(value, Tensor) and (not value.name or names.is_query_or_key(name)):
+    is_told_anew = names.is_query_or_key(name) or (names.is_position_bias(name) and "bias" in name)
+    if isinstance(value, Tensor) and (is_told_anew or not value.name):
         return value.changed(name=name)
     return value

@@ -78,6 +78,11 @@ class Function:
         return self.region.name
 
     @property
+    def is_test(self) -> bool:
+        """Whether test runners collect it."""
+        return self.name.startswith("test")
+
+    @property
     def class_name(self) -> str:
         """Name of the class that it is a method of, or ""."""
         return self.region.owner.name if self.region.owner else ""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attn_guard.lint import names
 from attn_guard.lint import nodes as cst
+from attn_guard.lint.attributes import assigned
 from attn_guard.lint.regions import Class, Region
 
 _LAYER = re.compile(r"Dropout\w*\(")
@@ -28,7 +29,7 @@ def idle_dropouts(owner: Class, classes: Iterable[Class], file: str) -> Iterator
     if not all(_is_known(base, related) for cls in related for base in cls.bases) or any(map(_is_handed_on, texts)):
         return
     rest = _COMMENT.sub("", file)
-    for target, value in _kept(constructor):
+    for target, value in assigned(constructor):
         name = target.attr.value
         if not _is_read(name, texts, rest) and _drops(name, value, texts):
             yield constructor, target, name
@@ -53,27 +54,6 @@ def _is_known(base: str, related: Iterable[Class]) -> bool:
 def _is_handed_on(text: str) -> bool:
     """Whether a class gives its objects to others, or reads attributes by names that are not written out."""
     return bool(_BY_NAME.search(text) or _SELF_AS_ARGUMENT.search(_HARMLESS_SELF.sub("", text)))
-
-
-def _kept(constructor: Region) -> Iterator[tuple[cst.Attribute, cst.BaseExpression]]:
-    """``self.name = value``, the first for each name."""
-    seen: set[str] = set()
-    for target, value in _assignments(constructor.tree):
-        match target, value:
-            case cst.Attribute(value=cst.Name("self")), cst.BaseExpression() if target.attr.value not in seen:
-                seen.add(target.attr.value)
-                yield target, value
-
-
-def _assignments(node: cst.CSTNode | None) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression | None]]:
-    """Targets and values, in the order of the source."""
-    if isinstance(node, cst.Assign):
-        yield from ((target.target, node.value) for target in node.targets)
-    elif isinstance(node, cst.AnnAssign):
-        yield node.target, node.value
-    elif node is not None:
-        for child in node.children:
-            yield from _assignments(child)
 
 
 def _drops(name: str, value: cst.BaseExpression, texts: Iterable[str]) -> bool:

@@ -119,7 +119,9 @@ def is_d_model(axis: Scalar | None) -> bool:
 
 def is_plane(axis: Scalar | None) -> bool:
     """Whether an axis is the height of an image times its width."""
-    return axis is not None and axis.number == 1.0 and names.are_height_and_width([atom.name for atom, _ in axis.powers])
+    return (
+        axis is not None and axis.number == 1.0 and names.are_height_and_width([atom.name for atom, _ in axis.powers])
+    )
 
 
 def splits_heads(target: Axes) -> bool:

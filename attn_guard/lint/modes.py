@@ -29,6 +29,7 @@ from attn_guard.lint.values import (
     Unknown,
     Value,
 )
+from attn_guard.lint.zero_rates import is_without_dropout
 
 if TYPE_CHECKING:
     from attn_guard.lint.place import Call
@@ -56,7 +57,8 @@ def _is_above_0(value: Value) -> bool:
 def note_rate(call: Call, rate: Value | None, stage: str) -> None:
     """A function without a notion of modes is given this rate."""
     in_method = call.place.region.owner is not None
-    if call.place.record.mode_tests == 0 and (rate == Rate() or (in_method and rate and _is_above_0(rate))):
+    drops = rate == Rate() or (in_method and rate is not None and _is_above_0(rate))
+    if drops and call.place.record.mode_tests == 0 and not is_without_dropout(call.place):
         call.place.record.note(Trouble.DROPS_IN_EVAL, Event(call.place.draft(StepKind.DROPOUT), stage))
 
 

@@ -186,8 +186,10 @@ def is_rotation(name: str) -> bool:
     return re.search(r"(?:^|_)(?:cos|sin)(?:_|$)", name) is not None
 
 
+@_remembered
 def is_position_bias(name: str) -> bool:
-    return re.search(r"position|relative|rel_|_rel|alibi", name) is not None
+    """Whether what is added to scores says how far apart query and key are."""
+    return re.search(r"position|pos_?bias|relative|rel_|_rel|alibi", name) is not None
 
 
 @_remembered

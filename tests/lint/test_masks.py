@@ -425,6 +425,35 @@ def test_a_padding_mask_may_be_idle_beside_what_may_hide_keys(masking: str, foun
     assert codes(source.replace("mask=None)", "mask, padding_mask=None)")) == found
 
 
+KERNELS = """\
+import torch
+import torch.nn.functional as F
+from kernels import attend
+
+
+def NAME():
+    q, k, v = (torch.randn(2, 4, 16, 32) for _ in range(3))
+    mask = torch.ones(16, 16, dtype=torch.bool).triu(1)
+    assert torch.allclose(attend(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+"""
+
+
+@pytest.mark.parametrize(("name", "severity"), [("test_masked", Severity.INFO), ("compare", Severity.ERROR)])
+def test_a_mask_that_is_upside_down_in_a_test_is_a_remark(name: str, severity: Severity) -> None:
+    (finding,) = lint_source(KERNELS.replace("NAME", name), "test_kernels.py")
+    assert (finding.code, finding.severity) == ("ATN205", severity)
+
+
+def test_a_late_mask_is_told_by_the_name_it_comes_in_by() -> None:
+    source = attention(then="weights = scores.softmax(-1) * head_mask\nreturn weights @ v")
+    source = source.replace("mask=None)", "head_mask=None)")
+    assert codes(source) == []
+    calls = "\n\nclass Layer(nn.Module):\n    def __init__(self):\n        self.attention = Attention(64, 8)\n\n"
+    calls += "    def forward(self, x, attention_mask):\n        return self.attention(x, head_mask=attention_mask)\n"
+    (finding,) = lint_source(source + calls, "attention.py")
+    assert finding.message == "attention_mask applied after the softmax; rows no longer sum to 1"
+
+
 def test_choice_of_the_largest_that_is_thrown_away_is_no_mask() -> None:
     body = "w = torch.softmax(q @ k.mT * self.scale, -1)\nx = torch.where(mask, w, torch.zeros_like(w))\nreturn w @ v"
     assert "ATN202" not in codes(forward(body))

@@ -80,6 +80,46 @@ def test_dropout_that_ends_with_training_is_left_alone(body: str) -> None:
     assert codes(module(body)) == []
 
 
+DROPS = SDPA.format("dropout_p=self.dropout")
+BY_HAND = "self.attn_drop(self.softmax(q @ k.mT * self.scale)) @ v"
+
+
+@pytest.mark.parametrize(
+    ("flag", "test", "found"),
+    [
+        ("hasattr(F, 'flex') and dropout == 0.0", "self.flash", []),
+        ("config.dropout == 0", "self.flash", []),
+        ("True", "self.dropout == 0.0", []),
+        ("True", "self.flash and self.dropout <= 0", []),
+        ("True", "not self.dropout", []),
+        ("dropout == 0.0", "not self.flash", ["ATN501"]),
+        ("hasattr(F, 'flex') or dropout == 0.0", "self.flash", ["ATN501"]),
+        ("hasattr(F, 'flex')", "self.flash", ["ATN501"]),
+        ("True", "self.dropout == 0.1", ["ATN501"]),
+        ("True", "self.dropout > 0.0", ["ATN501"]),
+        ("True", "not self.depth", ["ATN501"]),
+    ],
+)
+def test_a_branch_without_dropout_has_a_rate_of_0(flag: str, test: str, found: list[str]) -> None:
+    source = module(f"if {test}:\n    return {DROPS}\nreturn {BY_HAND}")
+    assert codes(source.replace("self.scale =", f"self.flash = {flag}\n        self.scale =")) == found
+
+
+@pytest.mark.parametrize(
+    ("flag", "test", "found"),
+    [
+        ("dropout == 0.0", "not self.flash", []),
+        ("True", "self.dropout > 0.0", []),
+        ("True", "self.dropout", []),
+        ("True", "self.dropout > 0.0 and t > 8", ["ATN501"]),
+        ("dropout == 0.0", "self.flash", ["ATN501"]),
+    ],
+)
+def test_the_other_side_of_a_branch_with_dropout_has_a_rate_of_0(flag: str, test: str, found: list[str]) -> None:
+    source = module(f"if {test}:\n    return {BY_HAND}\nreturn {DROPS}")
+    assert codes(source.replace("self.scale =", f"self.flash = {flag}\n        self.scale =")) == found
+
+
 def test_a_rate_taken_over_from_a_configuration_is_found() -> None:
     source = module(f"return {SDPA.format('dropout_p=self.dropout')}").replace(
         "= dropout, nn.", "= config.dropout, nn."

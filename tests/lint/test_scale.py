@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attn_guard.anatomy import Factor, Size
+from attn_guard.findings import Severity
 from attn_guard.lint.judge import sites_of
 from attn_guard.lint.run import lint_source
 from tests.lint.sources import attention, forward
@@ -54,6 +55,44 @@ def test_right_scale_is_recovered_from_every_way_to_write_it(scores: str) -> Non
 )
 def test_missing_scale_is_found(scores: str) -> None:
     assert codes(attention(scores)) == ["ATN101"]
+
+
+def test_a_scale_of_1_that_is_written_out_is_a_remark() -> None:
+    for call in ("F.scaled_dot_product_attention(q, k, v, scale=1.0)", "((q @ k.mT) * 1.0).softmax(-1) @ v"):
+        (finding,) = lint_source(forward(f"return {call}"), "attention.py")
+        assert (finding.code, finding.severity, finding.found) == ("ATN101", Severity.INFO, "1")
+    (finding,) = lint_source(attention("q @ k.mT"), "attention.py")
+    assert finding.severity is Severity.ERROR
+
+
+RELATIVE = """
+
+class Distances(nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.table = nn.Embedding(64, heads)
+
+    def forward(self, t):
+        values = self.table(torch.arange(t)[None, :] - torch.arange(t)[:, None] + t)
+        return values.permute(2, 0, 1)
+
+
+class Encoder(nn.Module):
+    def __init__(self, d_model, heads):
+        super().__init__()
+        self.attention, self.distances = Attention(d_model, heads), Distances(heads)
+
+    def forward(self, x):
+        NAME = self.distances(x.shape[1])
+        return self.attention(x, mask=NAME)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("pos_bias", []), ("position_bias", []), ("rel_bias", []), ("bias", ["ATN101"])]
+)
+def test_a_bias_of_positions_that_comes_in_as_the_mask_is_one(name: str, found: list[str]) -> None:
+    assert codes(attention("q @ k.mT", "scores = scores + mask") + RELATIVE.replace("NAME", name)) == found
 
 
 def test_missing_scale_is_found_through_generator_lambda_and_map() -> None:
