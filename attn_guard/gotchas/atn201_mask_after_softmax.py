@@ -11,10 +11,10 @@ The softmax has already shared the weight of 1 among all keys, blocked ones incl
 leaves rows that sum to less than 1, and each weight that is left still depends on the blocked keys through the
 denominator: with a causal mask, the future leaks.
 
-Zeroing after the softmax as well as masking before it is fine, and so is zeroing whole rows. Masking and then dividing by the new row sum gives the
-right values as long as nothing underflows: where a blocked key has by far the largest score, the weights of the
-others round to 0, and what is divided is 0 by 0. The gradient passes through the blocked keys as well. That form is a
-warning.
+Zeroing after the softmax as well as masking before it is fine, and so is zeroing whole rows. Masking and then dividing
+by the new row sum gives the right values as long as nothing underflows: where a blocked key has by far the largest
+score, the weights of the others round to 0, and what is divided is 0 by 0. The gradient passes through the blocked keys
+as well. That form is a warning.
 
 Example
 -------

@@ -15,8 +15,9 @@ matrix of weights. Letters check no names and little of the sizes: where the res
 raises.
 
 The linter reads the letters of products that are written out. It stays silent about an operand of which it knows no
-axis at all: one that was put in with `unsqueeze` has one column, and nothing is lost where it is summed over. The probe sees a sum that is followed by a product in
-one and the same call. It reports a size and no letter: the letters are on the line.
+axis at all: one that was put in with `unsqueeze` has one column, and nothing is lost where it is summed over. The probe
+sees a sum that is followed by a product in one and the same call. It reports a size and no letter: the letters are on
+the line.
 
 Example
 -------

@@ -122,14 +122,28 @@ def _forward(frame: Frame, module: Instance, call: Call) -> Value:
 
 
 def _any_of(frame: Frame, choice: Choice, call: Call) -> Value:
-    """A call of one of several modules; those that only norm, activate and the like are not worth a walk."""
-    if not any(holds_core(module.type.text) or holds_product(module.type.text) for module in choice.options):
+    """A call of one of several modules or functions; those that only norm, activate and the like are not worth a
+    walk."""
+    texts = [one.region.text if isinstance(one, Closure) else one.type.text for one in choice.options]
+    if not any(holds_core(text) or holds_product(text) for text in texts):
         return opaque(call)
     results: list[Value] = []
-    for index, module in enumerate(choice.options):
+    for index, one in enumerate(choice.options):
         with frame.walk.record.inside(call.place.node, index):
-            results.append(_forward(frame, module, call))
+            results.append(_handed_on(frame, one, call))
     return reduce(join, results)
+
+
+def _is_core(function: Value) -> bool:
+    """Whether a function of the file attends itself. Others that somebody else calls are walked for themselves."""
+    return isinstance(function, Closure) and function.inner is None and holds_core(function.region.text)
+
+
+def _handed_on(frame: Frame, function: Value, call: Call) -> Value:
+    """A call by somebody else, such as ``map`` or ``checkpoint``, who is given the function."""
+    if isinstance(function, Closure):
+        return frame.walk.call(function, call, frame)
+    return _any_of(frame, function, call) if isinstance(function, Choice) else _module(frame, function, call)
 
 
 def _in_turn(frame: Frame, layer: Layer, call: Call) -> Value:
@@ -229,6 +243,8 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
         return flash_attention(call, function.path)
     if name == memory_efficient.NAME:
         return memory_efficient.memory_efficient_attention(call)
+    if function.path == "torch.utils.checkpoint.checkpoint" and _is_core(call.arg(0, "function")):
+        return _handed_on(frame, call.arg(0, "function"), replace(call, args=call.args[1:]))
     if name in _FLEX and module.startswith("torch."):
         return _FLEX[name](call, lambda inner, arguments: frame.walk.call(inner, arguments, frame))
     if module.split(".")[0] in _FAMILIES:
@@ -256,12 +272,10 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
 def _builtin(frame: Frame, name: str, call: Call) -> Value:
     if name in ("float", "int", "abs"):
         return sizes.to_float(call)
-    if name == "map" and len(call.args) == 2 and isinstance(call.args[0], Closure):
-        over = call.args[1]
-        function = call.args[0]
+    if name == "map" and len(call.args) == 2 and isinstance(call.args[0], Closure | Choice):
+        function, over = call.args
         results = tuple(
-            frame.walk.call(function, replace(call, args=(item,), kwargs={}), frame)
-            for item in expressions.items_of(over)
+            _handed_on(frame, function, replace(call, args=(item,), kwargs={})) for item in expressions.items_of(over)
         )
         return Sequence(results, endless=not isinstance(over, Sequence) or over.endless)
     if name in ("list", "tuple") and call.args:

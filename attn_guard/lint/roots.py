@@ -18,6 +18,7 @@ from attn_guard.lint.prefilter import (
 from attn_guard.lint.regions import Region, Source
 
 _HOPS = 2
+_NOT_CALLED = r"\s*(?:[,)\n]|if\b)"
 _INHERITED = ("self_attn", "multihead_attn")  # from the layers of nn.Transformer
 _LAYERS = re.compile(rf"self\.(\w+)[^=\n]*=[^\n]*(?:{BUILT_IN_LAYERS}|{CORE_LAYERS}|[sS]oftmax)")
 
@@ -70,15 +71,19 @@ def _callers(source: Source, called: set[str]) -> Iterator[Region]:
     for region in source.regions:
         if any(_calls(region, name) for name in called):
             yield region
-        elif region.name not in called and _hands_on(region.text, functions):
+        elif region.name not in called and _hands_on(region.text, functions, called):
             # what a constructor keeps is called in forward
             kept = region.owner is not None and region.name == "__init__"
             yield region.owner.methods.get("forward", region) if region.owner and kept else region
 
 
-def _hands_on(text: str, functions: Iterable[str]) -> bool:
+def _hands_on(text: str, functions: Iterable[str], methods: Iterable[str]) -> bool:
     """Whether one of these functions is an argument or a value: ``attend = choose(backend, attend_by_hand)``."""
-    return any(name in text and re.search(rf"{name}(?<![.\w]{name})\s*[,)\n]", text) for name in functions)
+    if any(name in text and re.search(rf"{name}(?<![.\w]{name}){_NOT_CALLED}", text) for name in functions):
+        return True
+    return "checkpoint(" in text and any(
+        re.search(rf"checkpoint\(\s*self\.{name}{_NOT_CALLED}", text) for name in methods
+    )
 
 
 def _users(source: Source, built: set[str]) -> Iterator[Region]:

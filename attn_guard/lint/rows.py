@@ -1,4 +1,4 @@
-"""What is said of whole rows of scores: which of them have no key left, or how sure they are. It hides no single key."""
+"""What is said of whole rows of scores: which have no key left, or how sure they are. It hides no single key."""
 
 from __future__ import annotations
 

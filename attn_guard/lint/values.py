@@ -421,9 +421,9 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """One of several objects: which, is decided by arguments that nobody knows."""
+    """One of several objects or functions: which, is decided by arguments that nobody knows."""
 
-    options: tuple[Instance, ...]
+    options: tuple[Option, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -479,6 +479,8 @@ Value: TypeAlias = (
     | Bound
 )
 
+Option: TypeAlias = "Instance | Closure"
+
 UNKNOWN = Unknown()
 _MOST_OPTIONS = 6  # each is walked where one of them is called
 
@@ -501,7 +503,7 @@ def join(left: Value, right: Value) -> Value:
     if isinstance(left, Scalar) and isinstance(right, Scalar):
         numbers = (left.number, right.number) if left.is_number and right.is_number else ()
         return left if left.means(right) else Unknown(either=numbers)
-    if isinstance(left, Instance | Choice) and isinstance(right, Instance | Choice):
+    if isinstance(left, Instance | Closure | Choice) and isinstance(right, Instance | Closure | Choice):
         return _either(left, right)
     for known, other in ((left, right), (right, left)):
         if isinstance(known, Closure) and isinstance(other, Unknown | Dotted):
@@ -517,10 +519,17 @@ def join(left: Value, right: Value) -> Value:
     return UNKNOWN
 
 
-def _either(left: Instance | Choice, right: Instance | Choice) -> Value:
-    options = [*(left.options if isinstance(left, Choice) else (left,))]
-    options += [one for one in (right.options if isinstance(right, Choice) else (right,)) if one not in options]
-    return Choice(tuple(options)) if len(options) <= _MOST_OPTIONS else UNKNOWN
+def _either(left: Option | Choice, right: Option | Choice) -> Value:
+    sides = [side.options if isinstance(side, Choice) else (side,) for side in (left, right)]
+    options = {_identity(option): option for side in sides for option in side}
+    if len(options) == 1:
+        return left
+    return Choice(tuple(options.values())) if len(options) <= _MOST_OPTIONS else UNKNOWN
+
+
+def _identity(option: Option) -> tuple[object, ...]:
+    """What tells an object or function from others; each look-up makes a closure anew."""
+    return (option.region, option.inner, option.instance) if isinstance(option, Closure) else (option,)
 
 
 def join_named(name: str, left: Value, right: Value) -> Value:

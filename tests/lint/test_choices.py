@@ -130,3 +130,78 @@ def test_one_of_two_modules_is_read_with_either() -> None:
     fused = "class Fused(nn.Module):\n    def forward(self, q, k, v):\n"
     fused += "        return F.scaled_dot_product_attention(q, k, v)\n\n\n"
     assert codes(source.replace("class Attention", f"{plain}{fused}class Attention")) == ["ATN101"]
+
+
+HELPERS = """\
+from functools import partial
+from torch.utils.checkpoint import checkpoint
+
+
+def l2norm(t):
+    return F.normalize(t, dim=-1)
+
+
+"""
+ATTEND = """\
+def attend(q, k, v, mask=None):
+    scores = q @ k.transpose(-2, -1)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.finfo(scores.dtype).max)
+    return scores.softmax(dim=-1) @ v
+
+
+def attend_in_pieces(q, k, v, mask=None):
+    return torch.cat([attend(part, k, v, mask) for part in q.split(64, dim=-2)], dim=-2)
+
+
+class Attention(nn.Module):
+"""
+METHOD = """\
+class Attention(nn.Module):
+    def attend(self, q, k, v):
+        return (q @ k.transpose(-2, -1)).softmax(dim=-1) @ v
+
+"""
+CALLS = [
+    (ATTEND, "attend(q, k, v, mask)"),
+    (ATTEND, "(attend if mask is None else attend_in_pieces)(q, k, v, mask)"),
+    (ATTEND, "checkpoint(attend, q, k, v, mask, use_reentrant=False)"),
+    (ATTEND, "torch.utils.checkpoint.checkpoint(attend, q, k, v)"),
+    (METHOD, "checkpoint(self.attend, q, k, v)"),
+    (METHOD, "torch.utils.checkpoint.checkpoint(self.attend, q, k, v, use_reentrant=False)"),
+]
+
+
+def handed(then: str, helper: str, call: str) -> list[str]:
+    source = forward(f"{then}\nout = {call}\nreturn self.o(out.transpose(1, 2).reshape(b, t, -1))")
+    return codes(source.replace("class Attention(nn.Module):\n", HELPERS + helper))
+
+
+@pytest.mark.parametrize(("helper", "call"), CALLS)
+@pytest.mark.parametrize(
+    "then",
+    [
+        "q = q * self.scale",
+        "q, k = map(l2norm, (q, k))",
+        "q, k = tuple(map(lambda t: l2norm(t), (q, k)))",
+        "q, k = [l2norm(t) for t in (q, k)]",
+        "q, k = map(l2norm if b > 1 else torch.clone, (q, k))",
+        "q, k = map(partial(F.normalize, dim=-1), (q, k))",
+        "qn, kn = map(lambda t: t.norm(dim=-1, keepdim=True), (q, k))\nq, k = q / qn, k / kn",
+    ],
+)
+def test_scale_before_a_function_that_is_chosen_or_handed_on_counts(then: str, helper: str, call: str) -> None:
+    assert handed(then, helper, call) == []
+
+
+@pytest.mark.parametrize(("helper", "call"), CALLS)
+@pytest.mark.parametrize("then", ["", "q, k = map(lambda t: t.contiguous(), (q, k))"])
+def test_scale_that_is_missing_before_such_a_function_is_found(then: str, helper: str, call: str) -> None:
+    assert handed(then, helper, call) == ["ATN101"]
+
+
+def test_chosen_function_may_stand_under_a_name_of_its_own() -> None:
+    chosen = "attention = attend if b > 1 else attend_in_pieces\n"
+    call = "attention(q, k, v, mask=mask)"
+    assert handed(f"{chosen}q, k = map(l2norm, (q, k))", ATTEND, call) == []
+    assert handed(chosen, ATTEND, call) == ["ATN101"]
