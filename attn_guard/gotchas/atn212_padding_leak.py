@@ -15,7 +15,8 @@ The probe replaces the padded positions by other values and compares the real po
 left and with holes inside, too: under a causal mask no real token ever sees the padding on its right, which hides the
 mistake. Outputs at the padded positions themselves are undefined and left out.
 
-It stays silent for modules that promise nothing about a mask: an encoder without one is no mistake by itself.
+It stays silent for modules that promise nothing about a mask: an encoder without one is no mistake by itself. In
+source, neither is a layer that reads no mask at all, and takes them only as torch's stacks of layers hand them over.
 In source, `nn.Embedding(..., padding_idx=...)` says that there is padding: what it looked up and a built-in layer
 gets without any mask, causal ones included, is a warning.
 

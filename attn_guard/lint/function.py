@@ -19,6 +19,7 @@ from attn_guard.lint.optional_masks import lost_without_caller
 from attn_guard.lint.paths import first_mask, masked_beside
 from attn_guard.lint.record import Event, Record, SiteDraft, Trouble, softmax_of
 from attn_guard.lint.regions import Class, Region
+from attn_guard.lint.roots import calls
 from attn_guard.lint.sites import Locate, exactly, make_site, roughly
 from attn_guard.lint.unread import is_unread
 from attn_guard.lint.values import AttentionMap, Draft, Instance, Layer, Role, Sequence, Tensor
@@ -488,8 +489,19 @@ class Function:
         params = self._tree.params
         for param in (*params.posonly_params, *params.params, *params.kwonly_params):
             name = param.name.value
-            if (names.is_padding_mask(name) or self.declares_mask(name)) and not self._tree.body.holds_name(name):
+            is_promised = self.declares_mask(name)
+            is_unread = (is_promised or names.is_padding_mask(name)) and not self._tree.body.holds_name(name)
+            if is_unread and (is_promised or not self._is_shaped_by_a_stack):
                 yield name, self._place(param.name)
+
+    @cached_property
+    def _is_shaped_by_a_stack(self) -> bool:
+        """Whether it is a layer that has to take the masks of ``nn.TransformerDecoder`` or the like, reads none of them,
+        and is given none in the file."""
+        is_handed_over = _STACK.search(self.file) is not None and calls(self.file, self.class_name) > 1
+        masks = [name for name in self.parameters if names.is_mask(name)]
+        reads = any(self._tree.body.holds_name(name) for name in masks)
+        return bool(self.class_name) and is_handed_over and not reads and not _GIVES_PADDING.search(self.file)
 
     def declares_mask(self, name: str) -> bool:
         """Whether the contract of the class says what True means in this argument."""
@@ -509,5 +521,7 @@ class Function:
         return self.region.tree
 
 
+_STACK = re.compile(r"Transformer(?:En|De)coder\(")
+_GIVES_PADDING = re.compile(r"key_padding_mask=(?!None)\S")
 _HALF = re.compile(r"\)\.(?:half\(\)|to\((?:dtype=)?torch\.(?:half|float16)\))")
 _CHECKS_HEADS = re.compile(r"%\s*(?:self\.|config\.)?\w*(?:head|\bh\b)|divmod\(|divisible", re.IGNORECASE)

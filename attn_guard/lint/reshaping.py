@@ -149,7 +149,7 @@ def unsqueeze(call: Call) -> Value:
     if not isinstance(value, Tensor):
         if isinstance(value, Positions):
             return positions.unsqueezed(value, at)
-        return rows.widened(masks.new_axis(_mask_or(value), at), at)
+        return masks.new_axis(_mask_or(rows.widened(value, at)), at)
     if value.axes is None or at is None:
         return replace(value, axes=None, order=None, grid=None)
     at %= len(value.axes) + 1

@@ -304,6 +304,35 @@ def test_unread_mask_is_an_error_only_where_the_class_declares_it() -> None:
     assert [f.severity for f in lint_source(declared, "a.py")] == [Severity.ERROR]
 
 
+STACKED = """
+
+class Decoder(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.layers = nn.TransformerDecoder({layer}(d_model, 8), num_layers=2)
+
+    def forward(self, x, memory, padding):
+        return self.layers(x, memory{given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("layer", "read", "given", "expected"),
+    [
+        ("Attention", "", "", []),
+        ("Attention", "", ", memory_key_padding_mask=padding", ["ATN212"]),
+        ("Attention", "x = self.embed(x, tgt_mask)", "", ["ATN212"]),
+        ("Another", "", "", ["ATN212"]),
+    ],
+)
+def test_layer_of_a_stack_may_leave_all_its_masks_unread(
+    layer: str, read: str, given: str, expected: list[str]
+) -> None:
+    masks = "tgt_mask=None, memory_mask=None, memory_key_padding_mask: Optional[torch.Tensor] = None)"
+    source = attention(then=read).replace("mask=None)", masks)
+    assert codes(source + STACKED.format(layer=layer, given=given)) == expected
+
+
 def test_unread_padding_mask_of_the_targets_is_fine() -> None:
     assert codes(attention().replace("mask=None)", "tgt_key_padding_mask=None)")) == []
 

@@ -74,6 +74,8 @@ def test_rows_of_nan_are_given_a_number(change: str) -> None:
         "entropy = -(w * torch.log(w + 1e-9)).sum(-1)\nmask = (entropy > 0.7 * entropy.max()).float().unsqueeze(-1)",
         "entropy = -torch.sum(w * w.log(), dim=-1, keepdim=True)\nmask = torch.sigmoid(1 - entropy / math.log(t))",
         "mask = w.amax(-1, keepdim=True) > 0.5",
+        "sure_mask = (w.amax(-1) > 0.5).float()\nmask = sure_mask.unsqueeze(-1)",
+        "sure_mask = w.amax(-1) > 0.5\nmask = sure_mask[..., None]",
         "mask = (w * w).sum(dim=3, keepdim=True) < 0.1",
     ],
 )
@@ -98,7 +100,15 @@ def test_keys_that_are_given_a_number_are_found(hidden: str, change: str) -> Non
     assert failing(attention(then=f"{keep}hidden = {hidden}\n{change}")) == ["ATN203"]
 
 
-@pytest.mark.parametrize("hidden", ["~mask", "~mask.any(dim=-2, keepdim=True)", "(x == 0).all(-1)[:, None, None, :]"])
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "~mask",
+        "~mask.any(dim=-2, keepdim=True)",
+        "(x == 0).all(-1)[:, None, None, :]",
+        "(w.amax(-1) < 0.5).unsqueeze(-2)",
+    ],
+)
 def test_keys_that_are_hidden_after_the_softmax_are_found(hidden: str) -> None:
     assert failing(forward(f"{PLAIN}w = w.masked_fill({hidden}, 0.0){MERGED}")) == ["ATN201"]
 
