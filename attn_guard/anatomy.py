@@ -59,12 +59,13 @@ class Size(StrEnum):
 
 
 class Axis(StrEnum):
-    """What is counted along an axis of the scores or weights."""
+    """What is counted along an axis of the scores or weights; ``SINGLE`` is an axis of one, along which nothing is."""
 
     KEYS = "keys"
     QUERIES = "queries"
     HEADS = "heads"
     BATCH = "batch"
+    SINGLE = "single"
 
 
 @dataclass(frozen=True, slots=True)

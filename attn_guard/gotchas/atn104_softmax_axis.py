@@ -14,7 +14,8 @@ is in the batch. Shapes and ranges look right in each case, and the loss falls.
 
 The probe measures the axis: it changes one key, one query and one head of the scores and looks along which axis of the
 softmax the change stays at one place. Weights that are normalised over the queries on purpose and over the keys
-afterwards (slot attention) are left alone.
+afterwards (slot attention) are left alone. Where a network scores each position (attention pooling), `dim=-1` of scores
+(batch, time, 1) runs over one score alone, and every weight is 1.
 
 Example
 -------
@@ -47,10 +48,13 @@ GOTCHA = Gotcha(
 )
 
 
+_NAMES = {Axis.BATCH: "the batch", Axis.SINGLE: "one score alone"}
+
+
 def check(site: Site) -> Iterator[Finding]:
     normalised_again = site.find(StepKind.NORM, Stage.WEIGHTS)
     if site.softmax is not None and site.softmax_over not in (None, Axis.KEYS) and not normalised_again:
-        over = "the batch" if site.softmax_over is Axis.BATCH else f"the {site.softmax_over}"
+        over = _NAMES.get(site.softmax_over, f"the {site.softmax_over}")
         yield GOTCHA.at(site.softmax, f"softmax runs over {over}", expected="over the keys", found=f"over {over}")
 
 

@@ -60,7 +60,7 @@ class Axes:
 
     def are_those_of(self, other: Op) -> bool:
         """Whether another softmax over the weights runs along the same axis as the first."""
-        return _is_kept(self.tape, self.weights.output, int(self.weights.args[1]), other.inputs[0], int(other.args[1]))
+        return is_kept(self.tape, self.weights.output, int(self.weights.args[1]), other.inputs[0], int(other.args[1]))
 
     def counted_across(self, slices: Sequence[tuple[int, ...]]) -> Axis | None:
         """What is counted along the axis of a softmax that compares no keys; ``slices`` names the positions of each
@@ -93,16 +93,16 @@ def _summed(tape: Tape, scores: Op, softmax: Op, contraction: tuple[int, int], l
     operand, axis = contraction
     values = tape.values
     weights, along = softmax.output, int(softmax.args[1]) % values[softmax.output].dim()
-    if _is_kept(tape, weights, along, operand, axis):
+    if is_kept(tape, weights, along, operand, axis):
         return line
     others = [other for other in range(values[weights].dim()) if other != along]
-    summed = [other for other in others if _is_kept(tape, weights, other, operand, axis)]
+    summed = [other for other in others if is_kept(tape, weights, other, operand, axis)]
     if len(summed) != 1:
         return line if line is Line.COLUMNS and not summed else None
     return _counted(tape, scores.output, softmax.inputs[0], summed[0])
 
 
-def _is_kept(tape: Tape, source: int, along: int, target: int, axis: int) -> bool:
+def is_kept(tape: Tape, source: int, along: int, target: int, axis: int) -> bool:
     """Whether the places along an axis of one value are those along an axis of another."""
     along %= tape.values[source].dim()
     size = tape.values[source].shape[along]

@@ -134,7 +134,7 @@ def _judged(seen: XRay, tried: list[str], gotchas: Iterable[Entry]) -> Report:
         findings = [not_probed(title, (f"{seen.call}: ran, but cannot be followed: {error}",))]
     if seen.tape.failure is not None and not findings:
         findings = [not_probed(title, tuple(tried))]
-    if not findings and not seen.sites and seen.declined:
+    if not findings and not seen.sites and not seen.pooled and seen.declined:
         findings = [_left_alone(title, seen)]
     kept, silenced = _suppressed(by_cause(findings), allowed_codes(module))
     return Report(
@@ -192,7 +192,7 @@ def _given(module: nn.Module, call: Call, declared: Contract, seed: int) -> XRay
     smaller = [replace(call, args=cut[0], kwargs=dict(cut[1])) for cut in (short, few) if cut is not None]
     for attempt in (*smaller, call):
         seen = _recorded(module, attempt, declared, seed)
-        if seen.sites and seen.tape.failure is None:
+        if (seen.sites or seen.pooled) and seen.tape.failure is None:
             break
     return seen
 
@@ -209,7 +209,7 @@ def _failure(seen: XRay) -> list[str]:
 
 def _sites(seen: XRay) -> tuple[Site, ...]:
     try:
-        return tuple(anatomy.site for anatomy in seen.sites)
+        return (*(anatomy.site for anatomy in seen.sites), *seen.pooled)
     except ReplayError:
         return ()
 

@@ -51,10 +51,12 @@ from attn_guard.probe.rotary import shifted
 from attn_guard.probe.round_trip import Misplaced, misplaced
 from attn_guard.probe.running import running_traces
 from attn_guard.probe.sites import Trace, traces, without_value
+from attn_guard.probe.softmax import softmaxes
 from attn_guard.probe.streams import Streams
 from attn_guard.probe.suggesting import suggested
 from attn_guard.probe.tape import Op, Tape
 from attn_guard.probe.training import Dropout, Modes, Run
+from attn_guard.probe.weighing import Weighing
 from attn_guard.probe.wiring import Wiring, idle_output
 from attn_guard.probe.wrappers import original
 
@@ -126,10 +128,24 @@ class XRay:
         """What looks like attention and is left alone, each with its reason."""
         return tuple(declined(self))
 
+    @cached_property
+    def weighings(self) -> tuple[Weighing, ...]:
+        """Weights by a softmax that no product of query and key has made, and what they weigh."""
+        taken = {op.index for bare in self.bare for op in (bare.trace.scores, bare.trace.context)}
+        known = {site.trace.softmax.output for site in self.sites}
+        others = (softmax for softmax in softmaxes(self.flow) if softmax.op.output not in known)
+        found = (Weighing.of(self.flow, softmax) for softmax in others)
+        return tuple(one for one in found if one is not None and one.context.index not in taken)
+
+    @property
+    def pooled(self) -> tuple[Site, ...]:
+        """The sites of attention pooling and of additive attention."""
+        return tuple(one.site for one in self.weighings if one.is_over_positions)
+
     @property
     def judged_sites(self) -> tuple[Site, ...]:
         """Every site that a statement about an anatomy is put to: those of attention, and of what has masks like it."""
-        return (*(anatomy.site for anatomy in self.sites), *(one.site for one in self.declined if one.site is not None))
+        return (*(anatomy.site for anatomy in self.sites), *(one.site for one in self.weighings))
 
     @cached_property
     def weak_fills(self) -> tuple[WeakFill, ...]:
@@ -347,7 +363,7 @@ def find_call(module: nn.Module, declared: Contract, seed: int = 0) -> tuple[XRa
         with preserved(module, seed):
             seen = look(module, call, declared, seed)
         if seen.tape.failure is None:
-            if seen.sites:
+            if seen.sites or seen.pooled:
                 return seen, tried
             ran = ran or seen
             tried.append(f"{call}: ran, but showed no attention")

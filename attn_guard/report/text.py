@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attn_guard.anatomy import Site, StepKind
+from attn_guard.anatomy import Site, Size, StepKind
 from attn_guard.findings import Finding, Report, Severity
 from attn_guard.report import leakmap
 from attn_guard.report.excerpt import Mark, excerpts
@@ -69,10 +69,11 @@ def _site(site: Site, title: str) -> tuple[str, str, str, str]:
     masks += ["mask after softmax"] if site.after_softmax(StepKind.MASK) else []
     kinds = [word for word, holds in (("causal", site.causal), ("cross", site.cross)) if holds]
     facts = [*(masks if masks or site.causal else ["no mask"]), *kinds]
+    unscaled = "no query · key" if site.sizes and Size.HEAD_DIM not in site.sizes else "scale unknown"
     return (
         site.name or title,
         shape,
-        f"scale {site.scale}" if site.scale is not None else "scale unknown",
+        f"scale {site.scale}" if site.scale is not None else unscaled,
         ", ".join(facts),
     )
 

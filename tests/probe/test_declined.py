@@ -10,8 +10,8 @@ from torch import Tensor, nn
 import attn_guard
 from attn_guard.findings import Severity
 from attn_guard.probe.declined import Reason
-from tests.probe.modules import HEAD_DIM, D, features, seeded
-from tests.probe.silent_modules import Core, Parts, Pooling
+from tests.probe.modules import D, H, features, seeded
+from tests.probe.silent_modules import Core, Parts
 
 
 class Linear(Parts):
@@ -40,39 +40,37 @@ class Sigmoid(Parts):
         return self.merge(torch.sigmoid(self.scores(q, k) - 1.6) @ v)
 
 
-class Bahdanau(nn.Module):
-    """tanh(W q + U k) · v, for each query and key."""
+class Outlook(Parts):
+    """Each position says how much its neighbours count (Yuan et al. 2021)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.query, self.key = nn.Linear(D, HEAD_DIM), nn.Linear(D, HEAD_DIM)
-        self.score = nn.Linear(HEAD_DIM, 1)
+        self.near = nn.Linear(D, H * 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        added = torch.tanh(self.query(x)[:, :, None] + self.key(x)[:, None])
-        weights = self.score(added).squeeze(-1).softmax(dim=-1)
-        return weights @ x
+        _, _, v = self.heads(x)
+        weights = self.near(x).unflatten(-1, (H, 1, 3)).transpose(1, 2).softmax(-1)
+        around = F.pad(v, (0, 0, 1, 1)).unfold(2, 3, 1).mT
+        return self.merge((weights @ around).squeeze(-2))
 
 
-class GatedPooling(nn.Module):
-    """Each position says by itself how much it counts."""
+class Clusters(nn.Module):
+    """Each position is shared out among clusters, which are summed over the positions."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.score = nn.Sequential(nn.Linear(D, HEAD_DIM), nn.Tanh(), nn.Linear(HEAD_DIM, 1))
+        self.assign = nn.Linear(D, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        weights = self.score(x).softmax(dim=1)
-        return (weights * x).sum(dim=1)
+        return self.assign(x).softmax(-1).mT @ x
 
 
 KINDS = [
     (Linear, Reason.LINEAR),
     (Efficient, Reason.LINEAR),
     (Sigmoid, Reason.NO_SOFTMAX),
-    (Bahdanau, Reason.ADDITIVE),
-    (GatedPooling, Reason.POOLING),
-    (Pooling, Reason.POOLING),
+    (Outlook, Reason.PREDICTED),
+    (Clusters, Reason.PREDICTED),
 ]
 
 
@@ -90,13 +88,13 @@ def test_beside_ordinary_attention_nothing_is_said() -> None:
     class Both(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.attention, self.pool = Core(), GatedPooling()
+            self.attention, self.pool = Core(), Clusters()
 
         def forward(self, x: Tensor) -> Tensor:
             return self.pool(self.attention(x))
 
     seen = attn_guard.xray(seeded(Both), (features(),), {})
-    assert [declined.reason for declined in seen.declined] == [Reason.POOLING]
+    assert [declined.reason for declined in seen.declined] == [Reason.PREDICTED]
     assert list(attn_guard.check(seeded(Both), features())) == []
 
 
@@ -116,45 +114,3 @@ def test_a_router_is_no_attention() -> None:
 
 def test_a_plain_stack_has_nothing_to_decline() -> None:
     assert attn_guard.xray(nn.Sequential(nn.Linear(D, D), nn.ReLU()), (features(),), {}).declined == ()
-
-
-class MaskedPooling(GatedPooling):
-    """Each position says how much it counts, and padded ones do not."""
-
-    def forward(self, x: Tensor, pads: Tensor) -> Tensor:  # type: ignore[override]
-        weights = self.weigh(self.score(x).squeeze(-1), pads)
-        return (weights[..., None] * x).sum(dim=1)
-
-    def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
-        return scores.masked_fill(pads, -torch.inf).softmax(dim=-1)
-
-
-class TestMasksOfOtherKinds:
-    def found(self, build: type[nn.Module]) -> list[str]:
-        pads = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
-        report = attn_guard.check(seeded(build), (features(), pads), masks={"pads": "ignore"})
-        return [finding.code for finding in report if finding.fails]
-
-    def test_right(self) -> None:
-        assert self.found(MaskedPooling) == []
-
-    def test_a_product_with_the_scores(self) -> None:
-        class Multiplied(MaskedPooling):
-            def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
-                return (scores * ~pads).softmax(dim=-1)
-
-        assert self.found(Multiplied) == ["ATN203"]
-
-    def test_after_the_softmax(self) -> None:
-        class Late(MaskedPooling):
-            def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
-                return scores.softmax(dim=-1).masked_fill(pads, 0.0)
-
-        assert self.found(Late) == ["ATN201"]
-
-    def test_not_at_all(self) -> None:
-        class Open(MaskedPooling):
-            def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
-                return scores.softmax(dim=-1)
-
-        assert self.found(Open) == ["ATN212"]

@@ -1,0 +1,208 @@
+"""Weights that no product of query and key has made.
+
+In attention pooling, each position is scored by a network or against one learned query; in additive attention, query
+and key are summed. Scores of both are one for each position, so that what is to be said of masks, of the softmax
+and of what it runs over holds for them as well, and nothing of the rest. Weights that a position predicts for others
+(deformable attention, gates of a router) are not over positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from attn_guard.anatomy import Axis, Site, Size, Stage, Step, StepKind
+from attn_guard.probe.anatomist import pairs
+from attn_guard.probe.axes import is_kept
+from attn_guard.probe.entries import entries_of
+from attn_guard.probe.flow import DROPOUT, LAYOUT, PRODUCT, SELECTION, SUM, Flow, operands
+from attn_guard.probe.masks import mask
+from attn_guard.probe.softmax import Softmax
+from attn_guard.probe.tape import Op
+
+_KEEPS_WEIGHTS = LAYOUT | DROPOUT | SELECTION
+_KEEPS_SCORES = LAYOUT | PRODUCT | SUM | SELECTION
+_SUMS = frozenset({"sum", "mean"})
+_BENDS = frozenset({"tanh", "tanh_", "relu", "leaky_relu", "gelu"})
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """A softmax, and the operation in which its weights meet the content that they weigh: ``weights`` is their
+    operand."""
+
+    flow: Flow
+    softmax: Op
+    context: Op
+    weights: int
+
+    @classmethod
+    def of(cls, flow: Flow, softmax: Softmax) -> Weighing | None:
+        """None for weights that are something else, such as the gates of a router."""
+        context = _context(flow, softmax.op)
+        if context is None:
+            return None
+        behind = flow.tape.descendants([softmax.op.output])
+        return cls(flow, softmax.op, context, next(read for read in context.inputs if read in behind))
+
+    @property
+    def is_over_positions(self) -> bool:
+        return self.softmax_over is not None
+
+    @cached_property
+    def is_additive(self) -> bool:
+        """Whether two things of content are added up before their tanh or another bend."""
+        behind = self.flow.tape.ancestors(self.softmax.inputs[0])
+        bends = (op for op in self.flow.tape.ops if op.name in _BENDS and op.output in behind)
+        sums = (self.flow.tape.maker(op.inputs[0]) for op in bends)
+        return any(op is not None and op.name in SUM and self.flow.content.issuperset(op.inputs) for op in sums)
+
+    @cached_property
+    def site(self) -> Site:
+        scores = self._scores
+        shape = tuple(self.flow.tape.values[scores].shape)
+        maker = self.flow.tape.maker(scores)
+        place = self.softmax.location if maker is None else maker.location
+        summed = None if self._summed is None else self.flow.tape.values[self.weights].shape[self._summed]
+        return Site(
+            self.context.module,
+            (
+                Step(StepKind.SCORES, Stage.SCORES, place, shape),
+                *self._masks(Stage.SCORES, scores, self.softmax.inputs[0]),
+                Step(StepKind.SOFTMAX, Stage.WEIGHTS, self.softmax.location),
+                *self._masks(Stage.WEIGHTS, self.softmax.output, self.weights),
+                Step(StepKind.CONTEXT, Stage.CONTEXT, self.context.location),
+            ),
+            softmax_over=self.softmax_over,
+            summed_over=Axis.KEYS if self.is_over_positions else None,
+            sizes={} if summed is None else {Size.KEYS: summed},
+        )
+
+    @cached_property
+    def softmax_over(self) -> Axis | None:
+        """What the softmax runs along, where the weights are summed over positions; None where they are not."""
+        tape, summed = self.flow.tape, self._summed
+        weights = tape.values[self.softmax.output]
+        if summed is None or weights.dim() == 0:
+            return None
+        along = int(self.softmax.args[1]) % weights.dim()
+        kept = [axis for axis in range(weights.dim()) if is_kept(tape, self.softmax.output, axis, self.weights, summed)]
+        if len(kept) != 1 or not self._counts_positions(kept[0]):
+            return None
+        if kept == [along]:
+            return Axis.KEYS
+        if weights.shape[along] == 1:
+            return Axis.SINGLE
+        if not self._counts_positions(along):
+            return None
+        if self.is_additive:
+            return Axis.QUERIES
+        return Axis.BATCH if along == 0 and self._samples == {weights.shape[0]} else None
+
+    @property
+    def _samples(self) -> set[int]:
+        """The sizes of the first axes of what the module was given."""
+        given = (self.flow.tape.values[value] for value in self.flow.tape.inputs().values())
+        return {len(value) for value in given if value.dim() > 1}
+
+    def _counts_positions(self, axis: int) -> bool:
+        """Whether the scores along an axis of the softmax are of different positions, and none of another learned
+        row."""
+        learned = self._learned_axis
+        entries = entries_of(self.flow.tape, self._scores, self.softmax.inputs[0]) if learned is not None else None
+        if learned is None or entries is None:
+            return False
+        line = entries.movedim(axis, 0).flatten(1)[:, 0]
+        shape = self.flow.tape.values[self._scores].shape
+        places = torch.unravel_index(line, shape)
+        is_of_one_row = all(bool((places[learned_axis] == places[learned_axis][0]).all()) for learned_axis in learned)
+        return is_of_one_row and len(set(line.tolist())) == len(line) > 1
+
+    @property
+    def _learned_axis(self) -> list[int] | None:
+        """The axes of the scores along which learned rows are counted; None where it is not known how they are made."""
+        op = self.flow.tape.maker(self._scores)
+        if op is None:
+            return None
+        projection = self.flow.projection(op)
+        if projection is not None:
+            if op.name == "convolution":
+                return [1] if projection.weight == operands(op)[1] else None
+            dims = self.flow.tape.values[op.output].dim()
+            return [dims - 1 if operands(op)[0] == projection.activation else dims - 2] if dims > 1 else []
+        if op.name in _SUMS:
+            return [] if self._is_of_one_row(op) else None
+        return None
+
+    def _is_of_one_row(self, total: Op) -> bool:
+        """Whether a sum is of content alone, or of its product with one learned row."""
+        product = self.flow.tape.maker(total.inputs[0])
+        if product is None or product.name not in PRODUCT:
+            return True
+        summed = _axes_of(total.args, self.flow.tape.values[product.output].dim())
+        learned = [self.flow.tape.values[read].shape for read in product.inputs if read in self.flow.learned]
+        return all(size == 1 or place - len(shape) in summed for shape in learned for place, size in enumerate(shape))
+
+    @cached_property
+    def _summed(self) -> int | None:
+        """The axis of the weights that the context is summed over; None where it is not one."""
+        if self.flow.product(self.context) is not None:
+            return -1 if operands(self.context)[0] == self.weights else -2
+        total = _total(self.flow, self.context)
+        weights = self.flow.tape.values[self.weights]
+        if total is None:
+            return None
+        axes = _axes_of(total.args, self.flow.tape.values[self.context.output].dim())
+        found = [axis for axis in axes if axis >= -weights.dim() and weights.shape[axis] > 1]
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def _scores(self) -> int:
+        """The scores as they were made, before factors, biases and masks."""
+        value = self.softmax.inputs[0]
+        while (op := self.flow.tape.maker(value)) is not None and op.name in _KEEPS_SCORES:
+            before = next((read for read in op.inputs if read in self.flow.content), None)
+            if before is None:
+                break
+            value = before
+        return value
+
+    def _masks(self, stage: Stage, source: int, target: int) -> Iterator[Step]:
+        for incoming, op in pairs(source, self.flow.chain(source, target)):
+            found = mask(self.flow, op, incoming)
+            if found is not None:
+                yield Step(StepKind.MASK, stage, op.location, text=op.name, fill=found.fill)
+
+
+def _context(flow: Flow, softmax: Op) -> Op | None:
+    """Where weights meet content: a matrix product, or a product that is summed."""
+    reached = {softmax.output}
+    for op in flow.tape.ops[softmax.index + 1 :]:
+        if reached.isdisjoint(op.inputs):
+            continue
+        if flow.product(op) is not None:
+            return op
+        if op.name in _KEEPS_WEIGHTS or (
+            op.name in PRODUCT and not (len(op.inputs) == 2 and flow.content.issuperset(op.inputs))
+        ):
+            reached.update(op.outputs)
+        elif op.name in PRODUCT:
+            return op if _total(flow, op) is not None else None
+        else:
+            return None
+    return None
+
+
+def _total(flow: Flow, product: Op) -> Op | None:
+    """The sum that a product goes into."""
+    return next((after for after in flow.tape.consumers(product.output) if after.name in _SUMS), None)
+
+
+def _axes_of(args: tuple[Any, ...], dims: int) -> list[int]:
+    """The axes that a sum is over, counted from the last."""
+    named = args[1] if len(args) > 1 and isinstance(args[1], list) and args[1] else range(dims)
+    return [axis % dims - dims for axis in named]

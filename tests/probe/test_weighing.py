@@ -1,0 +1,194 @@
+"""Weights over positions that are no products of query and key: pooling, and additive attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import attn_guard
+from attn_guard.anatomy import Axis, Size
+from tests.probe.modules import HEAD_DIM, D, features, seeded
+from tests.probe.silent_modules import Pooling
+
+
+class Bahdanau(nn.Module):
+    """tanh(W q + U k) · v, for each query and key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(D, HEAD_DIM), nn.Linear(D, HEAD_DIM)
+        self.score = nn.Linear(HEAD_DIM, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        added = torch.tanh(self.query(x)[:, :, None] + self.key(x)[:, None])
+        weights = self.score(added).squeeze(-1).softmax(dim=-1)
+        return weights @ x
+
+
+class GatedPooling(nn.Module):
+    """Each position says by itself how much it counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Sequential(nn.Linear(D, HEAD_DIM), nn.Tanh(), nn.Linear(HEAD_DIM, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.score(x).softmax(dim=1)
+        return (weights * x).sum(dim=1)
+
+
+class Columns(GatedPooling):
+    """The same, with scores along the last axis and a product of matrices."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.score(x).transpose(1, 2).softmax(dim=-1)
+        return (weights @ x).squeeze(1)
+
+
+class Vector(nn.Module):
+    """One learned vector scores each position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.vector = nn.Linear(D, D), nn.Parameter(torch.randn(D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("bt,btd->bd", self.scores(torch.tanh(self.project(x))).softmax(-1), x)
+
+    def scores(self, bent: Tensor) -> Tensor:
+        return bent @ self.vector
+
+
+class Summed(Vector):
+    """The product with the vector is written out."""
+
+    def scores(self, bent: Tensor) -> Tensor:
+        return (bent * self.vector).sum(-1)
+
+
+class Heads(nn.Module):
+    """Several heads, each of which pools the sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(D, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("bth,btd->bhd", self.score(x).softmax(dim=1), x).flatten(1)
+
+
+class Statistics(nn.Module):
+    """Each channel has weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Sequential(nn.Conv1d(D, HEAD_DIM, 1), nn.Tanh(), nn.Conv1d(HEAD_DIM, D, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.mT
+        return (self.score(x).softmax(dim=2) * x).sum(dim=2)
+
+
+class Slots(nn.Module):
+    """Learned queries take a share of each position, and each position one of what they hold (soft mixture)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score, self.expert = nn.Linear(D, 4), nn.Linear(D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.score(x)
+        return scores.softmax(dim=-1) @ self.expert(scores.softmax(dim=1).mT @ x)
+
+
+@pytest.mark.parametrize("build", [GatedPooling, Columns, Vector, Summed, Heads, Statistics, Slots, Pooling, Bahdanau])
+def test_weights_over_positions_are_a_site(build: type[nn.Module]) -> None:
+    report = attn_guard.check(seeded(build), features(), preview=True)
+    assert [(site.softmax_over, site.sizes[Size.KEYS]) for site in report.sites] == [(Axis.KEYS, 5)]
+    assert list(report) == []
+
+
+class Gated(nn.Module):
+    """Gates over experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.experts = nn.Linear(D, 3), nn.ModuleList(nn.Linear(D, D) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = torch.stack([expert(x) for expert in self.experts], dim=-2)
+        return (self.router(x).softmax(-1)[..., None] * outputs).sum(dim=-2)
+
+
+def test_gates_are_not_over_positions() -> None:
+    assert attn_guard.check(seeded(Gated), features(), preview=True).sites == ()
+
+
+class TestTheAxis:
+    def found(self, build: type[nn.Module]) -> list[tuple[str, str]]:
+        return [(one.code, one.message) for one in attn_guard.check(seeded(build), features()) if one.fails]
+
+    def test_one_score_alone(self) -> None:
+        class Alone(GatedPooling):
+            def forward(self, x: Tensor) -> Tensor:
+                return (self.score(x).softmax(dim=-1) * x).sum(dim=1)
+
+        assert self.found(Alone) == [("ATN104", "softmax runs over one score alone")]
+
+    def test_the_batch(self) -> None:
+        class Samples(GatedPooling):
+            def forward(self, x: Tensor) -> Tensor:
+                return (self.score(x).softmax(dim=0) * x).sum(dim=1)
+
+        assert self.found(Samples) == [("ATN104", "softmax runs over the batch")]
+
+    def test_the_queries(self) -> None:
+        class Turned(Bahdanau):
+            def forward(self, x: Tensor) -> Tensor:
+                added = torch.tanh(self.query(x)[:, :, None] + self.key(x)[:, None])
+                return self.score(added).squeeze(-1).softmax(dim=1) @ x
+
+        assert self.found(Turned) == [("ATN104", "softmax runs over the queries")]
+
+
+class MaskedPooling(GatedPooling):
+    """Each position says how much it counts, and padded ones do not."""
+
+    def forward(self, x: Tensor, pads: Tensor) -> Tensor:  # type: ignore[override]
+        weights = self.weigh(self.score(x).squeeze(-1), pads)
+        return (weights[..., None] * x).sum(dim=1)
+
+    def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
+        return scores.masked_fill(pads, -torch.inf).softmax(dim=-1)
+
+
+class TestMasksOfOtherKinds:
+    def found(self, build: type[nn.Module]) -> list[str]:
+        pads = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+        report = attn_guard.check(seeded(build), (features(), pads), masks={"pads": "ignore"})
+        return [finding.code for finding in report if finding.fails]
+
+    def test_right(self) -> None:
+        assert self.found(MaskedPooling) == []
+
+    def test_a_product_with_the_scores(self) -> None:
+        class Multiplied(MaskedPooling):
+            def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
+                return (scores * ~pads).softmax(dim=-1)
+
+        assert self.found(Multiplied) == ["ATN203"]
+
+    def test_after_the_softmax(self) -> None:
+        class Late(MaskedPooling):
+            def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
+                return scores.softmax(dim=-1).masked_fill(pads, 0.0)
+
+        assert self.found(Late) == ["ATN201"]
+
+    def test_not_at_all(self) -> None:
+        class Open(MaskedPooling):
+            def weigh(self, scores: Tensor, pads: Tensor) -> Tensor:
+                return scores.softmax(dim=-1)
+
+        assert self.found(Open) == ["ATN212"]
