@@ -10,7 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
+
 from attn_guard.probe.axes import Axes, Line
+from attn_guard.probe.entries import entries_of
 from attn_guard.probe.flow import (
     DROPOUT,
     LAYOUT,
@@ -246,7 +249,38 @@ def products_behind(flow: Flow, scores: int, weights: Collection[int]) -> list[O
             products.append(op)
         elif projection is None:
             pending.extend(op.inputs)
+        elif mixes_heads(flow, projection):
+            pending.append(projection.activation)
     return [op for op in products if tape.values[op.output].numel() > 0]  # an expert may get no tokens
+
+
+def mixes_heads(flow: Flow, projection: Projection) -> bool:
+    """Whether a learned matrix mixes scores over their heads, and not over queries or keys (talking heads)."""
+    tape, activation = flow.tape, projection.activation
+    product = _moved_from(flow, activation)
+    entries = None if product is None else entries_of(tape, product.output, activation)
+    if product is None or entries is None:
+        return False
+    if projection.op.name == "convolution":
+        axis = 1 if tape.values[projection.weight].shape[2:].numel() == 1 else None
+    else:
+        axis = -1 if operands(projection.op)[0] == activation else -2
+    if axis is None or tape.values[projection.op.output].numel() != entries.numel():
+        return False
+    mixed = entries.movedim(axis, 0).flatten(1)[:, 0]
+    *_, rows, columns = torch.unravel_index(mixed, tape.values[product.output].shape)
+    return len(set(mixed.tolist())) > 1 and len(set(rows.tolist())) == len(set(columns.tolist())) == 1
+
+
+def _moved_from(flow: Flow, value: int) -> Op | None:
+    """The product of content with content that a value is, with its axes moved and its numbers scaled or masked."""
+    op = flow.tape.maker(value)
+    while op is not None and flow.product(op) is None:
+        before = next((read for read in op.inputs if read in flow.content), None)
+        if before is None or op.name not in LAYOUT | PRODUCT | SUM | SELECTION:
+            return None
+        op = flow.tape.maker(before)
+    return op
 
 
 def _own(flow: Flow, products: Sequence[Op]) -> Op:

@@ -283,11 +283,6 @@ def test_softmax_that_is_no_attention(build: Callable[[], nn.Module]) -> None:
     assert sites(seeded(build)) == []
 
 
-def test_talking_heads_are_left_alone() -> None:
-    """Heads are mixed on purpose: no site, or one without a scramble."""
-    assert not any(step.scrambles for found in sites(seeded(modules.TalkingHeads)) for step in found.steps)
-
-
 class TestLinesOfSteps:
     def test_each_step_stands_on_its_own_line(self) -> None:
         found = site(seeded(modules.FusedQkv, causal=True))
