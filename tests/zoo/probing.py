@@ -6,7 +6,7 @@ A check looks at the parts only of a model that shows nothing as a whole; here e
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -20,14 +20,17 @@ from attn_guard.probe.calling import Call, given
 from attn_guard.probe.check import report_of
 from attn_guard.probe.copies import copied
 from attn_guard.probe.designs import known_contract
-from attn_guard.probe.flow import Flow
+from attn_guard.probe.flow import LAYOUT, MATMUL, PRODUCT, SOFTMAX, Flow, operands
 from attn_guard.probe.hygiene import preserved
 from attn_guard.probe.inside import calls_inside
 from attn_guard.probe.record import record
+from attn_guard.probe.tape import Op
 
-HOLDS_NONE = "no two values of content meet in a product, and there are no weights"
-_MEETINGS = frozenset("mul mul_ div mm bmm addmm baddbmm matmul linear addcmul".split())
-_WEIGHTS = frozenset("_softmax _safe_softmax softmax sigmoid".split())
+HOLDS_NONE = (
+    "no two values of content are multiplied and summed, and nothing is weighted by a softmax or an exponential"
+)
+_WEIGHTS = SOFTMAX | {"_log_softmax", "exp", "exp_"}
+_SUMS = frozenset("sum mean cumsum".split())
 
 
 @dataclass
@@ -108,16 +111,33 @@ def probed(name: str, path: str, module: nn.Module, call: Call) -> tuple[Probed,
 
 
 def holds_attention(module: nn.Module, call: Call) -> bool:
-    """Whether a run has a product of two values of content, or weights: a projection or a bias for attention has
-    neither."""
+    """Whether a run has weights, or a contraction in which two values of content meet.
+
+    A projection for attention has neither, and nor has a gate: content times a sigmoid of content, number by number.
+    """
     args, kwargs = copied((call.args, call.kwargs))
     fresh = replace(call, args=args, kwargs=kwargs)
     with preserved(module, 0):
         flow = Flow.of(record(module, args, kwargs, fresh.names(module)))
-    return any(
-        op.name in _WEIGHTS or (op.name in _MEETINGS and len(flow.content.intersection(op.inputs)) > 1)
-        for op in flow.tape.ops
+    return any(op.name in _WEIGHTS or _is_contraction(flow, op) for op in flow.tape.ops)
+
+
+def _is_contraction(flow: Flow, op: Op) -> bool:
+    if op.name in MATMUL:
+        return flow.content.issuperset(operands(op))
+    meet = op.name in PRODUCT and len(flow.content.intersection(op.inputs)) > 1
+    return meet and any(
+        after.name in _SUMS for value in _moved(flow, op.output) for after in flow.tape.consumers(value)
     )
+
+
+def _moved(flow: Flow, value: int) -> Iterator[int]:
+    """A value, and what is made of it by moving its axes."""
+    yield value
+    for op in flow.tape.consumers(value):
+        if op.name in LAYOUT:
+            for output in op.outputs:
+                yield from _moved(flow, output)
 
 
 def _told(finding: Finding) -> dict[str, Any]:
