@@ -65,10 +65,13 @@ def mixing_of(xray: XRay) -> Mixing | None:
 def _of_pooled(xray: XRay, main: Stream, samples: Tensor) -> Mixing | None:
     """Mixing of outputs that have one row for each sample and none for each position."""
     tape, count = xray.tape, main.leading[1 - main.time_axis]
-    if not xray.sites or count in (main.leading[main.time_axis], xray.sites[0].sizes[Size.HEADS]):
+    heads = [site.sizes[Size.HEADS] for site in xray.sites[:1]]
+    contexts = [site.trace.context for site in xray.sites]
+    contexts += [one.context for one in xray.weighings if one.is_over_positions]
+    if not contexts or count in (main.leading[main.time_axis], *heads):
         return None
     own = [value for value in tape.results() if _has_a_row_for_each(tape.values[value], count)]
-    end = max(site.trace.context.index for site in xray.sites)
+    end = max(context.index for context in contexts)
     later = [op for op in tape.ops[end:] if op.outputs and _has_a_row_for_each(tape.values[op.output], count)]
     changed = (samples == 0).nonzero().flatten()
     differ = xray.streams.differences(changed, [*own[:1], *(op.output for op in later)], clear=True) if own else {}

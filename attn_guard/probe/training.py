@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from torch import nn
 
@@ -20,6 +21,7 @@ from attn_guard.probe.record import record
 from attn_guard.probe.returned import DroppedMap, dropped_maps
 from attn_guard.probe.sites import Trace, traces
 from attn_guard.probe.tape import Op, Tape
+from attn_guard.probe.weighing import weighings
 
 RAISED = 0.3
 
@@ -48,15 +50,19 @@ class Run:
     @cached_property
     def traces(self) -> tuple[Trace, ...]:
         """The attention computations; none where nothing random was computed at all."""
-        if self.tape is None or not any(op.random for op in self.tape.ops):
-            return ()
-        return tuple(traces(Flow.of(self.tape)))
+        return () if self._flow is None else tuple(traces(self._flow))
+
+    @cached_property
+    def _flow(self) -> Flow | None:
+        return Flow.of(self.tape) if self.tape is not None and any(op.random for op in self.tape.ops) else None
 
     @cached_property
     def dropouts(self) -> list[Dropout]:
-        return [
-            Dropout(stage, op, self._is_raised(op.module)) for trace in self.traces for stage, op in dropouts(trace)
-        ]
+        found = [*chain.from_iterable(map(dropouts, self.traces))]
+        if self._flow is not None:
+            others = weighings(self._flow, {trace.softmax.output for trace in self.traces}, ())
+            found += chain.from_iterable(one.dropouts for one in others if one.is_over_positions)
+        return [Dropout(stage, op, self._is_raised(op.module)) for stage, op in found]
 
     @property
     def dropped_maps(self) -> list[DroppedMap]:

@@ -8,7 +8,7 @@ and of what it runs over holds for them as well, and nothing of the rest. Weight
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,9 +19,9 @@ from attn_guard.anatomy import Axis, Site, Size, Stage, Step, StepKind
 from attn_guard.probe.anatomist import pairs
 from attn_guard.probe.axes import is_kept
 from attn_guard.probe.entries import entries_of
-from attn_guard.probe.flow import DROPOUT, LAYOUT, PRODUCT, SELECTION, SUM, Flow, operands
-from attn_guard.probe.masks import mask
-from attn_guard.probe.softmax import Softmax
+from attn_guard.probe.flow import DROPOUT, LAYOUT, PRODUCT, SELECTION, SHAPE_ONLY, SUM, Flow, operands
+from attn_guard.probe.masks import drops, mask
+from attn_guard.probe.softmax import softmaxes
 from attn_guard.probe.tape import Op
 
 _KEEPS_WEIGHTS = LAYOUT | DROPOUT | SELECTION
@@ -41,13 +41,13 @@ class Weighing:
     weights: int
 
     @classmethod
-    def of(cls, flow: Flow, softmax: Softmax) -> Weighing | None:
+    def of(cls, flow: Flow, softmax: Op) -> Weighing | None:
         """None for weights that are something else, such as the gates of a router."""
-        context = _context(flow, softmax.op)
+        context = _context(flow, softmax)
         if context is None:
             return None
-        behind = flow.tape.descendants([softmax.op.output])
-        return cls(flow, softmax.op, context, next(read for read in context.inputs if read in behind))
+        behind = flow.tape.descendants([softmax.output])
+        return cls(flow, softmax, context, next(read for read in context.inputs if read in behind))
 
     @property
     def is_over_positions(self) -> bool:
@@ -72,9 +72,9 @@ class Weighing:
             self.context.module,
             (
                 Step(StepKind.SCORES, Stage.SCORES, place, shape),
-                *self._masks(Stage.SCORES, scores, self.softmax.inputs[0]),
+                *self._masks(Stage.SCORES),
                 Step(StepKind.SOFTMAX, Stage.WEIGHTS, self.softmax.location),
-                *self._masks(Stage.WEIGHTS, self.softmax.output, self.weights),
+                *self._masks(Stage.WEIGHTS),
                 Step(StepKind.CONTEXT, Stage.CONTEXT, self.context.location),
             ),
             softmax_over=self.softmax_over,
@@ -171,18 +171,38 @@ class Weighing:
             value = before
         return value
 
-    def _masks(self, stage: Stage, source: int, target: int) -> Iterator[Step]:
-        for incoming, op in pairs(source, self.flow.chain(source, target)):
+    @property
+    def dropouts(self) -> Iterator[tuple[Stage, Op]]:
+        """Where random numbers drop scores or weights."""
+        return (
+            (stage, op) for stage in (Stage.SCORES, Stage.WEIGHTS) for _, op in self._on(stage) if drops(self.flow, op)
+        )
+
+    def _masks(self, stage: Stage) -> Iterator[Step]:
+        for incoming, op in self._on(stage):
             found = mask(self.flow, op, incoming)
             if found is not None:
                 yield Step(StepKind.MASK, stage, op.location, text=op.name, fill=found.fill)
+
+    def _on(self, stage: Stage) -> Iterator[tuple[int, Op]]:
+        """The operations on the scores or on the weights, each with the value that flows into it."""
+        of_scores = self._scores, self.softmax.inputs[0]
+        source, target = of_scores if stage is Stage.SCORES else (self.softmax.output, self.weights)
+        return pairs(source, self.flow.chain(source, target))
+
+
+def weighings(flow: Flow, known: Collection[int], taken: Collection[int]) -> Iterator[Weighing]:
+    """Those of every softmax but the ``known`` ones, by their weights, and of contexts that are not ``taken``."""
+    others = (softmax.op for softmax in softmaxes(flow) if softmax.op.output not in known)
+    found = (Weighing.of(flow, softmax) for softmax in others)
+    return (one for one in found if one is not None and one.context.index not in taken)
 
 
 def _context(flow: Flow, softmax: Op) -> Op | None:
     """Where weights meet content: a matrix product, or a product that is summed."""
     reached = {softmax.output}
     for op in flow.tape.ops[softmax.index + 1 :]:
-        if reached.isdisjoint(op.inputs):
+        if reached.isdisjoint(op.inputs) or op.name in SHAPE_ONLY:
             continue
         if flow.product(op) is not None:
             return op

@@ -51,12 +51,11 @@ from attn_guard.probe.rotary import shifted
 from attn_guard.probe.round_trip import Misplaced, misplaced
 from attn_guard.probe.running import running_traces
 from attn_guard.probe.sites import Trace, traces, without_value
-from attn_guard.probe.softmax import softmaxes
 from attn_guard.probe.streams import Streams
 from attn_guard.probe.suggesting import suggested
 from attn_guard.probe.tape import Op, Tape
 from attn_guard.probe.training import Dropout, Modes, Run
-from attn_guard.probe.weighing import Weighing
+from attn_guard.probe.weighing import Weighing, weighings
 from attn_guard.probe.wiring import Wiring, idle_output
 from attn_guard.probe.wrappers import original
 
@@ -133,9 +132,7 @@ class XRay:
         """Weights by a softmax that no product of query and key has made, and what they weigh."""
         taken = {op.index for bare in self.bare for op in (bare.trace.scores, bare.trace.context)}
         known = {site.trace.softmax.output for site in self.sites}
-        others = (softmax for softmax in softmaxes(self.flow) if softmax.op.output not in known)
-        found = (Weighing.of(self.flow, softmax) for softmax in others)
-        return tuple(one for one in found if one is not None and one.context.index not in taken)
+        return tuple(weighings(self.flow, known, taken))
 
     @property
     def pooled(self) -> tuple[Site, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import attn_guard
@@ -192,3 +193,46 @@ class TestMasksOfOtherKinds:
                 return scores.softmax(dim=-1)
 
         assert self.found(Open) == ["ATN212"]
+
+
+class TestDropout:
+    def found(self, build: type[nn.Module]) -> list[str]:
+        return [one.code for one in attn_guard.check(seeded(build), features()) if one.fails]
+
+    def test_of_the_weights(self) -> None:
+        class Dropped(GatedPooling):
+            rate = 0.1
+
+            def forward(self, x: Tensor) -> Tensor:
+                weights = F.dropout(self.score(x).softmax(dim=1), self.rate, self.training)
+                return (weights * x).sum(dim=1)
+
+        assert self.found(Dropped) == []
+
+    def test_in_evaluation(self) -> None:
+        class Always(GatedPooling):
+            def forward(self, x: Tensor) -> Tensor:
+                return (F.dropout(self.score(x).softmax(dim=1), 0.1) * x).sum(dim=1)
+
+        assert self.found(Always) == ["ATN501"]
+
+    def test_of_the_scores(self) -> None:
+        class Early(GatedPooling):
+            def __init__(self) -> None:
+                super().__init__()
+                self.dropout = nn.Dropout(0.1)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return (self.dropout(self.score(x)).softmax(dim=1) * x).sum(dim=1)
+
+        assert self.found(Early) == ["ATN502"]
+
+
+def test_samples_that_are_mixed_after_pooling() -> None:
+    class Mixed(GatedPooling):
+        def forward(self, x: Tensor) -> Tensor:
+            pooled: Tensor = super().forward(x)
+            return pooled - pooled.mean(dim=0)
+
+    report = attn_guard.check(seeded(Mixed), features())
+    assert [one.code for one in report if one.fails] == ["ATN404"]
