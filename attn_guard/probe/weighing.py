@@ -64,7 +64,7 @@ class Weighing:
     @cached_property
     def site(self) -> Site:
         scores = self._scores
-        shape = tuple(self.flow.tape.values[scores].shape)
+        shape = tuple(self.flow.tape.values[self.softmax.inputs[0]].shape)
         maker = self.flow.tape.maker(scores)
         place = self.softmax.location if maker is None else maker.location
         summed = None if self._summed is None else self.flow.tape.values[self.weights].shape[self._summed]
