@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -56,8 +58,9 @@ class Written:
     def expression_at(self, place: Location) -> cst.BaseExpression | None:
         """The outermost expression that stands exactly at a place."""
         found: cst.BaseExpression | None = None
-        for node in self._positions:  # a node comes after its children
-            if isinstance(node, cst.BaseExpression) and self.location(node) == place:
+        line = place.line - self._region.shift
+        for node, span in self._positions.items():  # a node comes after its children
+            if span.start.line == line and isinstance(node, cst.BaseExpression) and self.location(node) == place:
                 found = node
         return found
 
@@ -70,6 +73,17 @@ class Written:
         waiting: list[cst.CSTNode] = [self._wrapper.module]
         found: dict[cst.CSTNode, cst.CSTNode] = {}
         for node in waiting:
-            found.update(dict.fromkeys(node.children, node))
-            waiting.extend(node.children)
+            parts = list(_parts(node))
+            found.update(dict.fromkeys(parts, node))
+            waiting.extend(parts)
         return found
+
+
+def _parts(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The nodes in the fields of a node. `CSTNode.children` finds the same, by a visitor, in twenty times the time."""
+    for part in fields(node):
+        value = getattr(node, part.name)
+        if isinstance(value, cst.CSTNode):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from (item for item in value if isinstance(item, cst.CSTNode))
