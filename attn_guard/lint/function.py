@@ -147,8 +147,10 @@ class Function:
     @property
     def narrow_triangles(self) -> Iterator[Fault]:
         """Causal masks that hide the query's own key, unless rows without keys are zeroed after the softmax."""
-        cleaned = any(site.after_softmax(kind) for site in self.sites for kind in (StepKind.MASK, StepKind.ROWS))
-        return map(self._fault, () if cleaned else self.record.noted.get(Trouble.HIDES_OWN, ()))
+        hiding = self.record.noted.get(Trouble.HIDES_OWN, ())
+        kinds = (StepKind.MASK, StepKind.ROWS)
+        cleaned = hiding and any(site.after_softmax(kind) for site in self.sites for kind in kinds)
+        return map(self._fault, () if cleaned else hiding)
 
     @property
     def added_flags(self) -> Iterator[Fault]:
@@ -496,8 +498,8 @@ class Function:
 
     @cached_property
     def _is_shaped_by_a_stack(self) -> bool:
-        """Whether it is a layer that has to take the masks of ``nn.TransformerDecoder`` or the like, reads none of them,
-        and is given none in the file."""
+        """Whether it is a layer that has to take the masks of ``nn.TransformerDecoder`` or the like, reads none of
+        them, and is given none in the file."""
         is_handed_over = _STACK.search(self.file) is not None and calls(self.file, self.class_name) > 1
         masks = [name for name in self.parameters if names.is_mask(name)]
         reads = any(self._tree.body.holds_name(name) for name in masks)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -109,6 +107,22 @@ class Operands:
     is_value_bare: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class Inside:
+    """A branch that a record is in as long as this is entered."""
+
+    record: Record
+    branch: Branch
+    outer: frozenset[Branch] = frozenset()
+
+    def __enter__(self) -> None:
+        self.outer = self.record.branches
+        self.record.branches = self.outer | {self.branch}
+
+    def __exit__(self, *_: object) -> None:
+        self.record.branches = self.outer
+
+
 @dataclass(frozen=True, eq=False)
 class Visit:
     """A walk through a function on the way of another: the object whose method it is, what it returned, and the
@@ -156,15 +170,9 @@ class Record:
             returned=visit.returned,
         )
 
-    @contextmanager
-    def inside(self, node: cst.CSTNode, side: int) -> Iterator[None]:
+    def inside(self, node: cst.CSTNode, side: int) -> Inside:
         """While one of the alternatives of a statement or expression is walked."""
-        outer = self.branches
-        self.branches = outer | {(node, side)}
-        try:
-            yield
-        finally:
-            self.branches = outer
+        return Inside(self, (node, side))
 
     def see(self, value: Tensor, region: Region, **facts: Any) -> None:
         """Weights or a context of a site; what several branches see of one site is joined."""

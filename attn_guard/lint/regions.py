@@ -22,12 +22,15 @@ from attn_guard.lint.parsing import parse
 if TYPE_CHECKING:
     from attn_guard.lint.written import Written
 
+# A pattern that begins with a plain character is searched several times faster than one that begins with "^", so a line
+# break is put in front of the text.
 _LANDMARK = re.compile(
-    r"\n(?P<indent>[ \t]*)(?:(?P<decorator>@)|(?:async[ \t]+)?(?P<kind>def|class)[ \t]+(?P<name>\w+)[ \t]*[(:\[])"
-    r"|\n(?P<statement>(?=\w))"
+    r"\n(?:(?P<indent>[ \t]*+)(?=[@acd])"
+    r"(?:(?P<decorator>@)|(?:async[ \t]+)?(?P<kind>def|class)[ \t]+(?P<name>\w+)[ \t]*[(:\[])|(?P<statement>(?=\w)))"
 )
 _BASES = re.compile(r"class[ \t]+\w+[^(:]*\(([^)]*)\)")
-_ASSIGNED = re.compile(r"^[ \t]+(\w+)[ \t]*(?::[^=\n]+)?=[ \t]*([^=\s#][^\n#]*)", re.MULTILINE)
+_ASSIGNED = re.compile(r"\n[ \t]++(\w+)[ \t]*(?::[^=\n]+)?=[ \t]*([^=\s#][^\n#]*)")
+_CONSTANT = re.compile(r"\n(\w+)[ \t]*(?::[^=\n]+)?=[ \t]*([^=\s][^\n#]*)")
 _SET = re.compile(r"self\.(\w+)\b[^=\n]*=[^=]")
 _CHANGED = re.compile(r"self\.(\w+)\s*(?::[^=\n]+)?(?:[-+*/]|//)?=[^=]")
 _BLOCK = "if 1:\n"  # an indented region is parsed as the body of such a block, so its text need not be changed
@@ -225,7 +228,7 @@ class Source:
     @cached_property
     def constants(self) -> dict[str, str]:
         """Text of the values that are assigned to names at the top of the file."""
-        return dict(re.findall(r"^(\w+)[ \t]*(?::[^=\n]+)?=[ \t]*([^=\s][^\n#]*)", self.text, re.MULTILINE))
+        return dict(_CONSTANT.findall("\n" + self.text))
 
 
 @dataclass
@@ -234,6 +237,7 @@ class _Block:
     name: str
     indent: int
     start: int
+    line: int
     owner: Class | None
 
 
@@ -244,17 +248,20 @@ def cut(path: str, text: str) -> Source:
     """
     source = Source(path, text)
     stack: list[_Block] = []
-    decorated = -1
+    decorated = -1  # where the decorators of what comes next begin
+    line, counted = 1, 0
     for start, found in _landmarks(text):
         indent = len((found["indent"] or "").expandtabs())
+        first = start if decorated < 0 else decorated
         while stack and indent <= stack[-1].indent:
-            _close(stack.pop(), start if decorated < 0 else decorated, source)
+            _close(stack.pop(), first, source)
         if found["decorator"]:
-            decorated = start if decorated < 0 else decorated
+            decorated = first
             continue
         if found["kind"] and not any(block.kind == "def" for block in stack):
             owner = next((block.owner for block in reversed(stack) if block.kind == "class"), None)
-            block = _Block(found["kind"], found["name"], indent, start if decorated < 0 else decorated, owner)
+            line, counted = line + text.count("\n", counted, first), first
+            block = _Block(found["kind"], found["name"], indent, first, line, owner)
             if block.kind == "class":
                 block.owner = Class(block.name, "")
             stack.append(block)
@@ -268,9 +275,7 @@ def _landmarks(text: str) -> Iterator[tuple[int, re.Match[str]]]:
     """Decorators, heads of functions and classes, and statements of the module itself, outside of long strings."""
     strings = _long_strings(text)
     start, end = next(strings, (len(text), len(text)))
-    for found in _LANDMARK.finditer(
-        "\n" + text
-    ):  # a pattern that begins with a plain character is searched much faster
+    for found in _LANDMARK.finditer("\n" + text):
         offset = found.start()
         while end <= offset and start < len(text):
             start, end = next(strings, (len(text), len(text)))
@@ -304,7 +309,7 @@ def _close(block: _Block, end: int, source: Source) -> None:
         return
     copy = source.texts[text]
     source.texts[text] += 1
-    region = Region(source.path, block.name, source.line_at(block.start), text, block.owner, copy)
+    region = Region(source.path, block.name, block.line, text, block.owner, copy)
     home = block.owner.methods if block.owner else source.functions
     # a property's setter and an overload come after or before the real thing; the longest body is the one to read
     known = home.get(block.name)
@@ -313,14 +318,13 @@ def _close(block: _Block, end: int, source: Source) -> None:
 
 
 _IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?:\((?P<listed>[^)]*)\)|(?P<names>[^\n#(]+))"
-    r"|import[ \t]+(?P<plain>[^\n#]+))",
-    re.MULTILINE,
+    r"\n[ \t]*+(?=[fi])(?:from[ \t]+(?P<module>[\w.]+)[ \t]+import[ \t]+(?:\((?P<listed>[^)]*)\)|(?P<names>[^\n#(]+))"
+    r"|import[ \t]+(?P<plain>[^\n#]+))"
 )
 
 
 def _imports(text: str) -> Iterator[tuple[str, str]]:
-    for found in _IMPORT.finditer(text):
+    for found in _IMPORT.finditer("\n" + text):
         listed = re.sub(r"#[^\n]*", "", found["listed"] or found["names"] or found["plain"])
         for entry in listed.split(","):
             name, _, alias = (

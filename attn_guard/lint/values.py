@@ -87,6 +87,8 @@ class Scalar:
     def times(self, other: Scalar) -> Scalar:
         if not other.powers:
             return Scalar(self.number * other.number, self.powers)
+        if not self.powers:
+            return Scalar(self.number * other.number, other.powers)
         powers = dict(self.powers)
         for atom, power in other.powers:
             powers[atom] = powers.get(atom, 0.0) + power
@@ -534,9 +536,10 @@ def _identity(option: Option) -> tuple[object, ...]:
 
 def join_named(name: str, left: Value, right: Value) -> Value:
     """As `join`, for what stands in a name: one of two sizes is a size of that name."""
-    both_sizes = all(isinstance(side, Scalar) and side.powers for side in (left, right))
-    if both_sizes and left != right:
-        sizes = {side.size for side in (left, right) if isinstance(side, Scalar)}
+    if left is right:
+        return left
+    if isinstance(left, Scalar) and isinstance(right, Scalar) and left.powers and right.powers and left != right:
+        sizes = {left.size, right.size}
         size, power = (sizes.pop() if len(sizes) == 1 else None) or (None, 0.0)
         return Scalar(powers=((Atom(name, size if power == 1.0 else None), 1.0),))
     return join(left, right)

@@ -1,4 +1,5 @@
-"""Branches that are taken only where the rate of the dropout is 0: ``if self.dropout == 0.0``, and flags that say so."""
+"""Branches that are taken only where the rate of the dropout is 0: ``if self.dropout == 0.0``, and flags that say
+so."""
 
 from __future__ import annotations
 
