@@ -38,7 +38,8 @@ class Frame:
     """One function while it is walked: its names, and what it has returned so far.
 
     ``borrowed`` are the parameters that are still the caller's own objects, each with its place among them; ``changed``
-    are those of them that were changed in place. ``ones`` are sizes that it asserts to be 1.
+    are those of them that were changed in place. ``ones`` are sizes that it asserts to be 1. ``outer`` is the frame of
+    its caller.
     """
 
     walk: Walk
@@ -46,6 +47,7 @@ class Frame:
     names: dict[str, Value]
     instance: Instance | None = None
     scope: Mapping[str, Value] = field(default_factory=dict)
+    outer: Frame | None = None
     returned: list[Value] = field(default_factory=list)
     ended: bool = False
     mode_tests: int = 0  # tests of training mode that returned early
@@ -65,7 +67,7 @@ class Frame:
     def assign(self, target: cst.BaseExpression, value: Value) -> None:
         """``target = value``; unpacks, and learns the axes of a tensor whose shape is unpacked."""
         if isinstance(target, cst.Name):
-            self.names[target.value] = _called(target.value, value)
+            self.names[target.value] = self._called(target.value, value)
             self.borrowed.pop(target.value, None)
         elif isinstance(target, cst.Tuple | cst.List):
             self._unpack(target, value)
@@ -73,7 +75,7 @@ class Frame:
             owner = expressions.evaluate(self, target.value)
             if isinstance(owner, Instance):
                 owner.attributes[target.attr.value] = (
-                    _called(target.attr.value, value) if isinstance(value, Scalar) else value
+                    self._called(target.attr.value, value) if isinstance(value, Scalar) else value
                 )
         elif isinstance(target, cst.Subscript):
             self._assign_item(target, value)
@@ -99,7 +101,34 @@ class Frame:
             else:
                 if isinstance(part, AttentionMap):
                     modes.note_unread(part, element.value, self.region, self.walk.record)
-                self.assign(element.value, _named_part(element.value, part))
+                self.assign(element.value, part)
+
+    def _called(self, name: str, value: Value) -> Value:
+        """A value under its new name: a size without a name of its own takes it, and so does an unknown."""
+        if isinstance(value, Unknown) and not value.name:
+            return replace(value, name=name)
+        if isinstance(value, Scalar) and name != "_" and len(value.powers) == 1:
+            atom, power = value.powers[0]
+            if ".shape[" in atom.name and power == 1.0 and value.number == 1.0:
+                size = (
+                    names.size_called(name) if len(name.strip("_")) > 1 else None
+                )  # H in a shape is as often a height
+                if size is None and atom.name.endswith("[-1]"):
+                    return value  # known best by whose last axis it is
+                return Scalar(powers=((Atom(self._own(name), size, atom.axis), 1.0),))
+        is_told_anew = names.is_query_or_key(name) or (names.is_position_bias(name) and "bias" in name)
+        if isinstance(value, Tensor) and (is_told_anew or not value.name):
+            return value.changed(name=name)
+        return value
+
+    def _own(self, name: str) -> str:
+        """A name for a size of an unknown tensor, which is not that of another size under the same name of a caller."""
+        frame = self.outer
+        while frame is not None:
+            if isinstance(frame.names.get(name), Scalar):
+                return f"{name} of {self.region.name}"
+            frame = frame.outer
+        return name
 
     def learn_axes(self, node: cst.BaseExpression, target: cst.BaseExpression) -> None:
         """``b, t, d = x.shape`` says of x that its axes are b, t and d."""
@@ -199,24 +228,3 @@ def _has_size(value: Value) -> bool:
 
 def _feature_size(name: str, value: Value) -> Value:
     return Scalar(powers=((Atom(name, Size.D_MODEL), 1.0),)) if names.is_feature_axis(name) else value
-
-
-def _named_part(target: cst.BaseExpression, value: Value) -> Value:
-    return _called(target.value, value) if isinstance(target, cst.Name) else value
-
-
-def _called(name: str, value: Value) -> Value:
-    """A value under its new name: a size without a name of its own takes it, and so does an unknown."""
-    if isinstance(value, Unknown) and not value.name:
-        return replace(value, name=name)
-    if isinstance(value, Scalar) and name != "_" and len(value.powers) == 1:
-        atom, power = value.powers[0]
-        if ".shape[" in atom.name and power == 1.0 and value.number == 1.0:
-            size = names.size_called(name) if len(name.strip("_")) > 1 else None  # H in a shape is as often a height
-            if size is None and atom.name.endswith("[-1]"):
-                return value  # known best by whose last axis it is
-            return Scalar(powers=((Atom(name, size, atom.axis), 1.0),))
-    is_told_anew = names.is_query_or_key(name) or (names.is_position_bias(name) and "bias" in name)
-    if isinstance(value, Tensor) and (is_told_anew or not value.name):
-        return value.changed(name=name)
-    return value

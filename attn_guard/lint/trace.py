@@ -184,13 +184,13 @@ class Walk:
         self.changed = []
         if len(self._stack) >= _DEPTH or self.budget <= 0 or function.node in self._stack:
             return opaque(call)
-        return self._walk(function, call)
+        return self._walk(function, call, frame)
 
-    def _walk(self, function: Closure, call: Call | None) -> Value:
+    def _walk(self, function: Closure, call: Call | None, outer: Frame | None = None) -> Value:
         node, region = function.node, function.region
         if node is None or node in self._stack or len(self._stack) > _DEPTH:
             return UNKNOWN
-        frame = Frame(self, region, {}, function.instance, function.scope)
+        frame = Frame(self, region, {}, function.instance, function.scope, outer)
         self._bind(frame, node, call)
         self._stack.append(node)
         branches, calls, seen = self.record.branches, self.record.calls, len(self.record.seen)

@@ -285,3 +285,30 @@ def images(mx, tower, x):
     return mx.softmax(x @ x.transpose(0, 2, 1), axis=-1) @ x
 """
     assert list(lint_source(source, "a.py")) == []
+
+
+FOLDED = """
+
+def shifted(z):
+    b, t, s = z.size()
+    z = F.pad(z, (0, t + 1)).view(b, -1)
+    return z[:, :-t].view(b, t, s + t)
+
+
+class Shifted(Attention):
+    def fold(self, x):
+        x = x.view(*x.shape[:-1], self.heads, self.head_dim).transpose(1, 2).contiguous()
+        return x.view(-1, x.size(-2), x.size(-1))
+
+    def forward(self, q, k, v):
+        {sizes}
+        q, k, v = self.fold(self.q(q)), self.fold(self.k(k)), trimmed(self.fold(self.v(v)))
+        weights = shifted(trimmed((q @ k.mT * self.scale).softmax(dim=-1)))
+        out = (weights @ v).view(b, self.heads, t, self.head_dim)
+        return self.o(out.transpose(1, 2).reshape(b, t, -1))
+"""
+
+
+@pytest.mark.parametrize("sizes", ["b, t = q.size(0), q.size(1)", "b, t, _ = q.shape"])
+def test_sizes_of_a_helper_are_not_those_of_its_caller_under_the_same_names(sizes: str) -> None:
+    assert codes(HEAD + "        return x\n" + FOLDED.format(sizes=sizes)) == []
