@@ -175,8 +175,10 @@ def _boolean(frame: Frame, node: cst.BooleanOperation) -> Value:
 
 
 def _attribute(frame: Frame, node: cst.Attribute) -> Value:
-    value = attribute(frame, evaluate(frame, node.value), node.attr.value)
-    return modes.held(node.attr.value, value) if _belongs_to_the_module(frame, node.value) else value
+    name = node.attr.value
+    value = attribute(frame, evaluate(frame, node.value), name)
+    is_rate = names.is_dropout_rate(name) and _belongs_to_the_module(frame, node.value)
+    return modes.held(name, value) if is_rate else value
 
 
 def _belongs_to_the_module(frame: Frame, node: cst.BaseExpression) -> bool:
@@ -192,12 +194,12 @@ def attribute(frame: Frame, owner: Value, name: str) -> Value:
     """``owner.name``."""
     if isinstance(owner, Instance):
         return frame.walk.attribute(owner, name)
+    if isinstance(owner, Dotted):
+        return dotted_value(f"{owner.path}.{name}")
     if isinstance(owner, Choice):
         return named(name)
     if isinstance(owner, Layer) and name == "p" and "Dropout" in owner.kind:
         return modes.rate_of(owner)
-    if isinstance(owner, Dotted):
-        return dotted_value(f"{owner.path}.{name}")
     if name == "shape":
         return Shape(owner)
     if name in ("T", "mT", "mH") and isinstance(owner, Tensor):

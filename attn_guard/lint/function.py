@@ -342,7 +342,7 @@ class Function:
         if unread:
             yield Mixup(self.locate(own[0]), Stage.VALUE, None, unread)
 
-    @property
+    @cached_property
     def memory(self) -> str:
         """The argument that its cross attention asks, as the contract or its name says; "" where nothing does."""
         return wiring.memory_of(self._inputs, self.promises.get("cross") is True)

@@ -42,11 +42,11 @@ def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:
     if entry.check:
         for index, rough in enumerate(reading.sites):
             # only a site with a finding is worth the positions of its steps
-            if any(True for _ in entry.check(rough)):
+            if next(iter(entry.check(rough)), None) is not None:
                 yield from entry.check(reading.exact_site(index))
     if entry.lint:
         for function in reading.functions:
-            if any(True for _ in entry.lint(function)):
+            if next(iter(entry.lint(function)), None) is not None:
                 yield from entry.lint(function.exact)
 
 

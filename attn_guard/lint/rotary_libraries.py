@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from attn_guard.lint import layout, rotary
 from attn_guard.lint.place import Call
@@ -17,9 +18,14 @@ _COUNTED = (
 _CHOOSES = {"seq_dim", "seq_before_head_dim", "cu_seqlens"}
 
 
+@lru_cache(maxsize=10_000)
+def _counted(path: str) -> int | None:
+    return next((axis for pattern, axis in _COUNTED if pattern.fullmatch(path)), None)
+
+
 def note_counted(path: str, call: Call) -> None:
     """Notes a call of ``path`` whose tensors have the heads where it counts positions."""
-    axis = next((axis for pattern, axis in _COUNTED if pattern.fullmatch(path)), None)
+    axis = _counted(path)
     if axis is None or call.spread or _CHOOSES & call.kwargs.keys():
         return
     if any(isinstance(v, Tensor) and v.axes and len(v.axes) == 4 and layout.is_heads(v.axes[axis]) for v in call.args):

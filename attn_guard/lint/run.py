@@ -175,16 +175,21 @@ def _unreadable(path: Path, error: OSError) -> Finding:
 
 
 def _reports(files: Iterable[File], plan: Plan, known: Cache, jobs: int) -> Iterator[Report]:
-    waiting = []
+    settled: list[Report] = []
+    for file, (content, report) in spread(Judge(plan).file, _unsettled(files, known, settled), jobs):
+        known.put(content, file.is_named, str(file.path), report)
+        yield report
+    yield from settled
+
+
+def _unsettled(files: Iterable[File], known: Cache, settled: list[Report]) -> Iterator[File]:
+    """The files that have to be read closely, with their sizes; what is known of the others is put into ``settled``."""
     for file in files:
         report = _at_once(file, known)
         if isinstance(report, Report):
-            yield report
+            settled.append(report)
         else:
-            waiting.append(replace(file, size=report))
-    for file, (content, report) in zip(waiting, spread(Judge(plan).file, waiting, jobs), strict=True):
-        known.put(content, file.is_named, str(file.path), report)
-        yield report
+            yield replace(file, size=report)
 
 
 def _at_once(file: File, known: Cache) -> Report | int:

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from attn_guard.lint.run import File
 
 _WORTH_A_PROCESS = 200_000  # bytes of source with attention: about half a second of reading, five starts of a process
-_CHUNKS = 24  # a worker; more of them share the load better, fewer cost less to hand over
+_CHUNK = 4  # files that are handed over at once; with more of them, the last process is alone for longer
 
 Result = TypeVar("Result")
 
 
-def spread(work: Callable[[File], Result], files: Sequence[File], jobs: int) -> Iterator[Result]:
-    """The results of the work on each file, in the order of the files."""
-    workers = min(jobs, sum(file.size for file in files) // _WORTH_A_PROCESS)
+def spread(work: Callable[[File], Result], files: Iterable[File], jobs: int) -> Iterator[tuple[File, Result]]:
+    """The files with the results of the work on each, in their order.
+
+    Processes start as soon as there is enough to do for each, and work while the other files are found.
+    """
+    coming = iter(files)
+    first, size = [], 0
+    while size < jobs * _WORTH_A_PROCESS and (file := next(coming, None)):
+        first.append(file)
+        size += file.size
+    workers = min(jobs, size // _WORTH_A_PROCESS)
+    every = itertools.chain(first, coming)
     if workers < 2:
-        yield from map(work, files)
+        yield from ((file, work(file)) for file in every)
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    chunk = max(1, len(files) // (workers * _CHUNKS))
+    kept, handed = itertools.tee(every)
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(_method())) as pool:
-        yield from pool.map(work, files, chunksize=chunk)
+        results = pool.map(work, handed, chunksize=_CHUNK)  # takes every file before it gives the first result
+        yield from zip(kept, results, strict=True)
 
 
 def _method() -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,19 @@ def process(_: File) -> int:
     return os.getpid()
 
 
+def stem(file: File) -> str:
+    return file.path.stem
+
+
+def touch(file: File) -> None:
+    file.path.touch()
+
+
+def processes(work: list[File], jobs: int) -> set[int]:
+    """Those that did the work."""
+    return {worker for _, worker in spread(process, work, jobs)}
+
+
 def files(count: int, size: int) -> list[File]:
     return [File(Path(f"{index}.py"), False, size) for index in range(count)]
 
@@ -28,16 +43,36 @@ def test_two_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_little_work_stays_in_this_process() -> None:
-    assert set(spread(process, files(3, 1000), jobs=8)) == {os.getpid()}
+    assert processes(files(3, 1000), jobs=8) == {os.getpid()}
 
 
 def test_much_work_leaves_it() -> None:
-    assert os.getpid() not in set(spread(process, files(8, 1_000_000), jobs=2))
+    assert os.getpid() not in processes(files(8, 1_000_000), jobs=2)
 
 
 def test_one_job_is_this_process() -> None:
-    assert set(spread(process, files(8, 1_000_000), jobs=1)) == {os.getpid()}
+    assert processes(files(8, 1_000_000), jobs=1) == {os.getpid()}
 
 
 def test_no_files_need_no_process() -> None:
     assert list(spread(process, [], jobs=4)) == []
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+@pytest.mark.parametrize("size", [1_000, 300_000])
+def test_results_come_with_their_files_in_order(jobs: int, size: int) -> None:
+    work = files(11, size)
+    assert [(file, name) for file, name in spread(stem, iter(work), jobs)] == [(file, file.path.stem) for file in work]
+
+
+def test_processes_begin_before_the_last_file_is_found(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+
+    def found() -> Iterator[File]:
+        yield from (File(begun, False, 1_000_000) for _ in range(8))
+        deadline = time.monotonic() + 60
+        while not begun.exists():
+            assert time.monotonic() < deadline, "no process has begun"
+            time.sleep(0.01)
+
+    assert len(list(spread(touch, found(), jobs=2))) == 8
