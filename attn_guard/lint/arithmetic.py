@@ -280,7 +280,8 @@ def matmul(place: Place, left: Value, right: Value) -> Value:
         attended_axes.over_heads(
             place, query, query.axes[-2:-1] if query.axes else (), key.axes[-1:] if key.axes else ()
         )
-        scores = score(place, query, key, layout.product_axes(query, key))
+        width = query.last or (key.axes[-2] if key.axes and len(key.axes) > 1 else key.before_last)
+        scores = score(place, query.changed(last=width), key, layout.product_axes(query, key))
         rank = grid.rank_shown(place.node)
         return scores.changed(grid=scores.grid.of_rank(rank)) if scores.grid and rank else scores
     return UNKNOWN

@@ -131,7 +131,10 @@ class Frame:
         return name
 
     def learn_axes(self, node: cst.BaseExpression, target: cst.BaseExpression) -> None:
-        """``b, t, d = x.shape`` says of x that its axes are b, t and d."""
+        """``b, t, d = x.shape`` says of x that its axes are b, t and d, ``d = q.shape[-1]`` that its last axis is d."""
+        if isinstance(target, cst.Name):
+            self._learn_width(node, target.value)
+            return
         name = _shape_owner(node)
         if name is None or not isinstance(target, cst.Tuple):
             return
@@ -147,6 +150,14 @@ class Frame:
         if known.last:
             axes[-1] = known.last
         self.names[name] = replace(known, axes=tuple(axes), last=axes[-1])
+
+    def _learn_width(self, node: cst.BaseExpression, size: str) -> None:
+        """A query or key is as wide as the size that is read from it, which may go by the name of any width."""
+        name = _owner_of_width(node)
+        value = self.names.get(size)
+        known = arithmetic.as_tensor(self.lookup(name)) if name and names.is_query_or_key(name) else None
+        if name and known and not known.last and isinstance(value, Scalar):
+            self.names[name] = known.changed(last=value)
 
     def _assign_item(self, target: cst.Subscript, value: Value) -> None:
         """``scores[mask] = fill``."""
@@ -199,6 +210,20 @@ def _shape_owner(node: cst.BaseExpression) -> str | None:
     if isinstance(node, cst.Attribute) and node.attr.value in ("shape", "size") and isinstance(node.value, cst.Name):
         return node.value.value
     return None
+
+
+def _owner_of_width(node: cst.BaseExpression) -> str | None:
+    """The name x in ``x.shape[-1]`` or ``x.size(-1)``."""
+    if isinstance(node, cst.Subscript) and len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
+        owner, at = node.value, node.slice[0].slice.value
+    elif isinstance(node, cst.Call) and len(node.args) == 1:
+        owner, at = node.func, node.args[0].value
+    else:
+        return None
+    is_last = (
+        isinstance(at, cst.UnaryOperation) and isinstance(at.operator, cst.Minus) and cst.code(at.expression) == "1"
+    )
+    return _shape_owner(owner) if is_last else None
 
 
 def _unpacked_endless(items: tuple[Value, ...], count: int) -> list[Value]:

@@ -32,7 +32,9 @@ def permuted(tensor: Tensor, axes: Sequence[int]) -> Tensor:
 def transposed(tensor: Tensor, first: int, second: int) -> Tensor:
     """``tensor.transpose(first, second)``."""
     if tensor.axes is None:
-        return tensor.shaped(None, None)
+        moved = tensor.shaped(None, None)
+        are_last = {first, second} == {-1, -2}
+        return moved.changed(last=tensor.before_last, before_last=tensor.last) if are_last else moved
     rank = len(tensor.axes)
     if not (-rank <= first < rank and -rank <= second < rank):
         return tensor.shaped(None, None)

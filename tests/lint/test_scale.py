@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from attn_guard.anatomy import Factor, Size
@@ -396,3 +398,28 @@ def test_a_rotation_by_a_module_of_the_file_changes_no_scale() -> None:
     right, without = "(q @ k.mT * self.head_dim**-0.5)", "(q @ k.mT)"
     assert [found.code for found in lint_source(ROTATED.replace("SCORES", right), "m.py")] == []
     assert [found.code for found in lint_source(ROTATED.replace("SCORES", without), "m.py")] == ["ATN101"]
+
+
+@pytest.mark.parametrize("width", ["{x}.shape[-1]", "{x}.size(-1)", "{x}.size()[-1]"])
+@pytest.mark.parametrize("name", ["dim", "d_model", "embed_dim"])
+@pytest.mark.parametrize("x", ["q", "k"])
+def test_width_that_is_read_from_a_query_or_key_is_its_own_whatever_its_name(width: str, name: str, x: str) -> None:
+    source = f"""
+        import torch
+
+
+        def attend(q, k, v):
+            {name} = {width.format(x=x)}
+            return torch.softmax(q @ k.transpose(-2, -1) / {name} ** 0.5, dim=-1) @ v
+    """
+    assert scale_of(textwrap.dedent(source)) == RIGHT
+    assert codes(textwrap.dedent(source)) == []
+
+
+def test_width_of_a_query_before_it_is_split_is_not_that_of_a_head() -> None:
+    body = """
+        d_model = query.size(-1)
+        q, k = (part.view(b, t, self.heads, self.head_dim).transpose(1, 2) for part in (self.q(query), self.k(x)))
+        return self.o((torch.softmax(q @ k.mT / d_model ** 0.5, dim=-1) @ v).transpose(1, 2).reshape(b, t, -1))
+    """
+    assert codes(forward(body).replace("mask=None", "query")) == ["ATN102"]
