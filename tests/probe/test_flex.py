@@ -165,6 +165,56 @@ class TestWrong:
         assert found(Kept, PADS, masks={"pads": "ignore"}) == ["ATN205"]
 
 
+class Given(Flex):
+    """The mask is an argument."""
+
+    def forward(self, x: Tensor, mask: BlockMask) -> Tensor:  # type: ignore[override]
+        self.mask = mask
+        return super().forward(x)
+
+    def options(self, x: Tensor, pads: Tensor | None) -> dict[str, Any]:
+        return {"block_mask": self.mask}
+
+
+class TestBlockMasksThatAreGiven:
+    def test_right(self) -> None:
+        assert found(Given, blocks(features(), earlier), causal=True) == []
+
+    def test_one_key_too_many(self) -> None:
+        late = blocks(features(), lambda sample, head, query, key: query >= key - 1)
+        assert found(Given, late, causal=True) == ["ATN215"]
+
+
+class Packed(Flex):
+    """Several documents in a row, which see themselves alone."""
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:  # type: ignore[override]
+        self.ids = ids
+        return super().forward(x)
+
+    def options(self, x: Tensor, pads: Tensor | None) -> dict[str, Any]:
+        ids = self.ids
+
+        def mod(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (query >= key) & (ids[sample, query] == ids[sample, key])
+
+        return {"block_mask": blocks(x, mod, len(x))}
+
+
+class TestPacking:
+    ids = torch.tensor([[0, 0, 0, 1, 1], [0, 1, 1, 1, 2]])
+
+    def test_right(self) -> None:
+        assert found(Packed, self.ids, causal=True, segments="ids") == []
+
+    def test_documents_that_see_each_other(self) -> None:
+        class Open(Packed):
+            def options(self, x: Tensor, pads: Tensor | None) -> dict[str, Any]:
+                return {"block_mask": blocks(x, earlier)}
+
+        assert found(Open, self.ids, causal=True, segments="ids") == ["ATN219"]
+
+
 class TestNumbers:
     def test_those_of_torch(self) -> None:
         torch.manual_seed(0)
