@@ -37,6 +37,7 @@ from attn_guard.lint.values import (
     Text,
     Unknown,
     Value,
+    same_factors,
     united,
 )
 
@@ -214,12 +215,16 @@ def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> T
 def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
     """A sum of two scores, two halves of a rotated query, or a residual."""
     steps = united(left.steps, right.steps)
+    is_even = left.role is Role.SCORES or same_factors(left, right)
     if left.role is Role.SCORES:  # a product with a mask in one part of a sum blocks nothing
         steps = tuple(step for step in steps if not (step.kind is StepKind.MASK and step.fill == 0.0))
+    elif not is_even:  # nor does a factor of one part scale the sum
+        common = {step.identity for step in left.steps} & {step.identity for step in right.steps}
+        steps = tuple(step for step in steps if step.kind is not StepKind.SCALE or step.identity in common)
     return replace(
         left,
         steps=steps,
-        traced=left.traced and right.traced and left.role is not Role.SCORES,
+        traced=left.traced and right.traced and is_even and left.role is not Role.SCORES,
         opaque=left.opaque or right.opaque,
         bounded=left.bounded or right.bounded,
         timed=left.timed or right.timed,

@@ -280,7 +280,7 @@ def item(owner: Value, index: Value) -> Value:
 
 def tokenizer_mask(name: str) -> Value:
     """``batch["attention_mask"]``: what tokenizers return says 1 for tokens."""
-    return Mask(Meaning.KEEPS, name=name) if name == "attention_mask" else Unknown(name)
+    return Mask(Meaning.KEEPS, name=name, padding=True) if name == "attention_mask" else Unknown(name)
 
 
 def _slice(owner: Shape | Sequence, frame: Frame, cut: cst.BaseSlice) -> Value:

@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Set
+from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import Stage, StepKind
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.record import SiteDraft
 from attn_guard.lint.values import Branch, Draft
 
+if TYPE_CHECKING:
+    from attn_guard.lint.regions import Region
+
 _SWITCH = re.compile(
     r"(?:need|return|output)_\w+|(?:with|get|save|store|visuali\w*)_\w*(?:attn|attention|weights?|scores|probs|map)"
     r"|flash|sdpa|fused|scaled_dot_product|xformers|memory_efficient|mem_efficient|eager|naive|checkpoint",
     re.IGNORECASE,
 )
+_MISSING_MASK = re.compile(r"\b\w*mask\w* is (?:not )?None\b", re.IGNORECASE)
 _ABOUT_MASKS = re.compile(r"mask|causal|cross|past|cache|prev|len|size|shape|pad|train", re.IGNORECASE)
 
 
 def masked_beside(site: SiteDraft, other: SiteDraft) -> bool:
     """Whether a site is surely without a mask, and an implementation switch leads to another one that has one."""
-    if not site.is_unmasked or first_mask(other) is None:
+    if not site.is_unmasked or first_mask(other) is None or any(map(_asks_for_a_mask, site.branches)):
         return False
     parted = _parted(site.branches, other.branches)
-    return len(parted) == 1 and all(is_switch(node) for node in parted)
+    return (
+        len(parted) == 1
+        and all(is_switch(node) for node in parted)
+        and not any(_asks_for_an_argument(node, site.region) for node in parted)
+    )
+
+
+def _asks_for_a_mask(branch: Branch) -> bool:
+    """Whether it is decided in a branch by a mask whether there is one: ``if mask is None``."""
+    node, _ = branch
+    return isinstance(node, cst.If | cst.IfExp) and bool(_MISSING_MASK.search(cst.code(node.test)))
+
+
+def _asks_for_an_argument(node: cst.CSTNode, region: Region) -> bool:
+    """Whether a test asks, among other things, if an argument of the function is given: it may be the mask."""
+    tree, test = region.tree, cst.code(node.test) if isinstance(node, cst.If | cst.IfExp) else ""
+    params = [*tree.params.params, *tree.params.kwonly_params] if tree else []
+    return any(re.search(rf"\b{param.name.value} is (?:not )?None\b", test) for param in params)
 
 
 def exclude_each_other(branches: Set[Branch], others: Set[Branch]) -> bool:

@@ -135,7 +135,10 @@ def _read_masks(call: Call, layer: str, given: Mapping[str, Value | None]) -> No
             mask_use.added(call.place, mask)
         elif isinstance(mask, Mask):
             mask_use.blocks(call.place, mask)
-        if isinstance(mask, Mask) and mask.meaning is Meaning.KEEPS and not (mask.flags and mask.kind is Kind.FLOAT):
+        # a mask of padding that is handed over as one of queries and keys holds something else than its name says
+        is_in_place = isinstance(mask, Mask) and (name.endswith("key_padding_mask") or not mask.padding)
+        is_float = isinstance(mask, Mask) and mask.flags and mask.kind is Kind.FLOAT
+        if isinstance(mask, Mask) and mask.meaning is Meaning.KEEPS and is_in_place and not is_float:
             call.place.record.misread.append(
                 Event(
                     call.place.draft(StepKind.MASK),

@@ -570,11 +570,11 @@ _LATER = {role: place for place, role in enumerate(Role)}
 def _join_tensors(left: Tensor, right: Tensor) -> Tensor:
     ahead = left if _LATER[left.role] >= _LATER[right.role] else right
     same_role = left.role == right.role
-    same_factors = _same_factors(left, right)
-    steps = united(left.steps, _unscaled(right) if same_factors else right.steps) if same_role else ahead.steps
+    is_even = same_factors(left, right)
+    steps = united(left.steps, _unscaled(right) if is_even else right.steps) if same_role else ahead.steps
     return ahead.changed(
         steps=steps,
-        traced=left.traced and right.traced and same_role and same_factors,
+        traced=left.traced and right.traced and same_role and is_even,
         opaque=left.opaque or right.opaque or not same_role,
         bounded=left.bounded or right.bounded,
         timed=left.timed or right.timed,
@@ -613,7 +613,8 @@ def _unscaled(tensor: Tensor) -> tuple[Draft, ...]:
     return tuple(step for step in tensor.steps if step.kind is not StepKind.SCALE)
 
 
-def _same_factors(left: Tensor, right: Tensor) -> bool:
+def same_factors(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors were scaled by the same factors."""
     first, second = ([step.factor for step in tensor.steps if step.kind is StepKind.SCALE] for tensor in (left, right))
     return len(first) == len(second) and all(
         one == other or (one is not None and other is not None and one.means(other))

@@ -271,6 +271,10 @@ def test_mask_that_says_attend_is_upside_down_in_built_in_layers(call: str) -> N
     assert codes(multihead(call)) == ["ATN205"]
 
 
+def test_mask_of_queries_and_keys_may_come_under_the_name_of_a_padding_mask() -> None:
+    assert codes(multihead("self.encoder(x, mask=batch['attention_mask'])")) == []
+
+
 @pytest.mark.parametrize(
     "call",
     [

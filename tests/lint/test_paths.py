@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from tests.lint.sources import forward
@@ -103,6 +105,7 @@ def test_path_after_an_early_return_is_found() -> None:
         ("need_weights", PLAIN, "dropout_p=0.0"),
         ("mask is None", PLAIN, "attn_mask=mask"),
         ("self.flash and mask is None", PLAIN, "attn_mask=mask"),
+        ("FLASH_INSTALLED and x is None", PLAIN, "attn_mask=mask"),
         ("not self.causal", PLAIN, "is_causal=True"),
         ("t == 1", PLAIN, "is_causal=True"),
         ("is_cross_attention", PLAIN, "attn_mask=mask"),
@@ -113,6 +116,27 @@ def test_path_after_an_early_return_is_found() -> None:
 )
 def test_paths_that_differ_for_a_reason_or_not_at_all_are_fine(switch: str, plain: str, fused: str) -> None:
     assert codes(forward(SWITCHED.format(switch=switch, plain=plain, fused=fused))) == []
+
+
+def test_path_for_the_case_that_there_is_no_mask_is_fine() -> None:
+    """Behind the switch, the mask itself chooses once more; where it is there, the other call is given it."""
+    body = f"""
+    if need_weights:
+        weights = {MASKED}.softmax(dim=-1)
+        y = weights @ v
+    elif keep is None:
+        y = F.scaled_dot_product_attention(q, k, v)
+    else:
+        y = F.scaled_dot_product_attention(q, k, v, keep)
+    return y
+    """
+    asked = "keep_mask = x.unsqueeze(-1) == x.unsqueeze(-2) if x is not None else None\n"
+    assert codes(forward(asked + textwrap.dedent(body).replace("keep is", "keep_mask is"))) == []
+
+
+def test_path_behind_an_optional_module_is_found() -> None:
+    body = SWITCHED.format(switch="xformers is not None", plain=PLAIN, fused="attn_mask=mask")
+    assert codes(forward(body)) == ["ATN209"]
 
 
 JOINED = "{}\nscores = q @ k.mT * self.scale\nif mask is not None:\n    scores = scores.masked_fill(~mask, -1e9)\n"

@@ -29,6 +29,26 @@ def test_a_second_scale_is_found(body: str) -> None:
     assert codes(forward(body)) == ["ATN103"]
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "k = k * self.scale + v",
+        "k = v + k / math.sqrt(self.head_dim)",
+        "shifted = k * self.scale\nk = F.softsign(k) + v\nk = shifted + k",
+    ],
+)
+def test_scale_of_one_part_of_a_sum_is_not_one_of_the_sum(keys: str) -> None:
+    assert codes(forward(f"{keys}\nreturn (q @ k.mT * self.scale).softmax(-1) @ v")) == []
+
+
+@pytest.mark.parametrize(
+    "queries",
+    ["q = q * self.scale\nq = q * q.cos() + q.flip(-1) * q.sin()", "q = q * self.scale + q * self.scale"],
+)
+def test_scale_of_both_parts_of_a_sum_is_one_of_the_sum(queries: str) -> None:
+    assert codes(forward(f"{queries}\nreturn F.scaled_dot_product_attention(q, k, v)")) == ["ATN103"]
+
+
 def test_both_scales_are_shown() -> None:
     source = forward("q = q * self.scale\nreturn F.scaled_dot_product_attention(q, k, v)")
     (finding,) = lint_source(source, "attention.py")
