@@ -209,11 +209,12 @@ def _add_to_tensor(place: Place, tensor: Tensor, other: Value, sign: float) -> T
         return tensor.after(
             place.draft(StepKind.BIAS, stage=mask_stage(tensor), text=text), opaque=tensor.opaque or not learned
         )
-    return tensor if isinstance(other, Scalar) else tensor.changed(zeroed=None)
+    return tensor if isinstance(other, Scalar) else pooling.completed(place, tensor)
 
 
 def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
     """A sum of two scores, two halves of a rotated query, or a residual."""
+    left, right = pooling.completed(place, left), pooling.completed(place, right)
     steps = united(left.steps, right.steps)
     is_even = left.role is Role.SCORES or same_factors(left, right)
     if left.role is Role.SCORES:  # a product with a mask in one part of a sum blocks nothing
@@ -230,7 +231,6 @@ def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
         timed=left.timed or right.timed,
         ran=left.ran or right.ran,
         pads=left.pads or right.pads,
-        zeroed=None,
     )
 
 

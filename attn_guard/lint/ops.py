@@ -196,7 +196,7 @@ def fill_where(call: Call, value: Value, mask: Mask | None, fill: float | None) 
         return value
     if isinstance(value, Filled) or as_mask(value):
         return Mask(name="mask")
-    return value.changed(zeroed=None) if isinstance(value, Tensor) else value
+    return pooling.completed(call.place, value) if isinstance(value, Tensor) else value
 
 
 def _additive(fill: float, mask: Mask | None, value: Value = UNKNOWN) -> Mask:

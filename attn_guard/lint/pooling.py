@@ -15,6 +15,15 @@ def masked(place: Place, logits: Tensor, mask: Mask) -> Tensor:
     return replace(logits, zeroed=place.draft(StepKind.MASK, text=mask.name, fill=0.0))
 
 
+def completed(place: Place, logits: Tensor) -> Tensor:
+    """Something is added, or a fill. Where it is done on one side of a branch, the product was on that side, too:
+    ``if mask is not None`` twice."""
+    if logits.zeroed is None:
+        return logits
+    place.record.completed.add(logits.zeroed.node)
+    return logits.changed(zeroed=None)
+
+
 def weights(logits: Value) -> Tensor:
     """The softmax of logits that are no product of a query and a key."""
     return Tensor(Role.WEIGHTS, zeroed=logits.zeroed if isinstance(logits, Tensor) else None)
@@ -22,5 +31,5 @@ def weights(logits: Value) -> Tensor:
 
 def weigh(place: Place, weights: Tensor) -> None:
     """The weights meet what they weigh."""
-    if weights.zeroed is not None:
+    if weights.zeroed is not None and weights.zeroed.node not in place.record.completed:
         place.record.note(Trouble.ZEROED_LOGITS, Event(weights.zeroed))

@@ -156,6 +156,7 @@ class Record:
     thirds: list[tuple[Draft, Draft]] = field(default_factory=list)
     summed: dict[cst.CSTNode, Draft] = field(default_factory=dict)
     met: dict[cst.CSTNode, Draft] = field(default_factory=dict)
+    completed: set[cst.CSTNode] = field(default_factory=set)  # products with a mask that a sum or a fill makes whole
     visits: dict[Region, Visit] = field(default_factory=dict)
     seen: list[cst.CSTNode] = field(default_factory=list)  # softmaxes of the sites, whenever one is seen
 

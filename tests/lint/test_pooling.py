@@ -65,6 +65,11 @@ def test_product_with_a_mask_before_the_softmax_is_found(body: str, line: str) -
         "logits = logits * mask + (1 - mask) * -1e9\nreturn (x * logits.softmax(-1).unsqueeze(-1)).sum(1)",
         "logits = (logits * mask).masked_fill(mask == 0, -1e9)\nreturn (x * logits.softmax(-1).unsqueeze(-1)).sum(1)",
         "logits = logits * mask\nlogits[mask == 0] = -1e9\nreturn (x * logits.softmax(-1).unsqueeze(-1)).sum(1)",
+        "if mask is not None:\n    logits = logits * mask\nif self.soft:\n"
+        "    if mask is not None:\n        logits += -1e9 * (1 - mask)\n"
+        "    logits = logits.softmax(-1)\nreturn (x * logits.unsqueeze(-1)).sum(1)",
+        "if mask is not None:\n    logits = logits * mask\nif mask is not None:\n"
+        "    logits = logits.masked_fill(mask == 0, -1e9)\nreturn (x * logits.softmax(-1).unsqueeze(-1)).sum(1)",
         # masked once more and normalised: right, if not as precise
         "w = F.softmax(logits * mask, -1) * mask\nw = w / w.sum(-1, keepdim=True)\nreturn (x * w.unsqueeze(-1)).sum(1)",
         # nothing is weighed
