@@ -301,7 +301,13 @@ def project(place: Place, value: Tensor | None, width: Scalar | None) -> Tensor:
 
 
 def score(place: Place, query: Tensor, key: Tensor, axes: Axes | None = None) -> Tensor:
-    """Scores of a query and a key, with what both went through; ``axes`` are the sizes of the product."""
+    """Scores of a query and a key, with what both went through; ``axes`` are the sizes of the product.
+
+    The product of a key and a value, as linear attention makes it, holds no scores.
+    """
+    first, second = query.name, key.name
+    if (names.is_key(first) and names.is_value(second)) or (names.is_value(first) and names.is_key(second)):
+        return Tensor(axes=axes, last=axes[-1] if axes else None)
     step = place.draft(StepKind.SCORES, stage=Stage.SCORES)
     core = replace(step, text=query.name)
     place.record.operands.append(Operands(core, projection_of(query), projection_of(key)))

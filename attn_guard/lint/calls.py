@@ -55,7 +55,9 @@ def evaluate_call(frame: Frame, node: cst.Call) -> Value:
     if isinstance(function, Bound):
         return _method(frame, node, function, call)
     if isinstance(function, Dotted):
-        return _dotted(frame, function, call)
+        result = _dotted(frame, function, call)
+        _put_out(frame, node, result)
+        return result
     if isinstance(function, Layer | Instance):
         return _module(frame, function, call)
     if isinstance(function, Closure):
@@ -101,6 +103,13 @@ def _take_back(frame: Frame, node: cst.Call) -> None:
         named = [arg.value for arg in node.args if arg.keyword is not None and arg.keyword.value == name]
         for given in named or positional[index : index + 1]:
             frame.rebind(given, value)
+
+
+def _put_out(frame: Frame, node: cst.Call, result: Value) -> None:
+    """Gives the result of ``torch.where(..., out=scores)`` to the name that it is written into."""
+    for arg in node.args:
+        if arg.keyword is not None and arg.keyword.value == "out":
+            frame.rebind(arg.value, result)
 
 
 def _stacked(frame: Frame, stack: Layer, layer: Instance, call: Call) -> Value:

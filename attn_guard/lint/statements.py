@@ -94,7 +94,7 @@ def _expression(frame: Frame, node: cst.BaseExpression) -> None:
     step = last_step(value)
     if step and step.node is node and step.kind is StepKind.SOFTMAX:
         softmax_count.note_unused(step, frame.walk.record)
-    if name not in ops.OUT_OF_PLACE:
+    if name not in ops.OUT_OF_PLACE or any(arg.keyword and arg.keyword.value == "out" for arg in node.args):
         return
     if isinstance(value, Tensor) and step and step.node is node:
         frame.walk.record.drop(step, value.core)

@@ -193,6 +193,21 @@ def test_cells_that_are_given_a_score_are_not_hidden(cells: str) -> None:
     assert codes(attention(then=cells)) == []
 
 
+def test_mask_that_is_written_into_the_scores_is_not_thrown_away() -> None:
+    body = (
+        "scores = q @ k.mT * self.scale\n"
+        "torch.where(self.keep[:t, :t] == 1, scores, torch.tensor(-1e9), out=scores)\n"
+        "return scores.softmax(-1) @ v"
+    )
+    assert codes(forward(body)) == []
+    assert codes(forward(body.replace(", out=scores", ""))) == ["ATN202"]
+
+
+def test_result_that_is_written_into_a_name_is_known_by_it() -> None:
+    body = "scores = torch.empty(1)\ntorch.matmul(q, k.mT, out=scores)\nreturn scores.softmax(-1) @ v"
+    assert codes(forward(body)) == ["ATN101"]
+
+
 def test_thrown_away_mask_of_something_untraced_is_found() -> None:
     source = "import torch\ndef f(s, m, v):\n    s.masked_fill(m, float('-inf'))\n    return torch.softmax(s, -1) @ v\n"
     assert codes(source) == ["ATN202"]

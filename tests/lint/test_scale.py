@@ -423,3 +423,13 @@ def test_width_of_a_query_before_it_is_split_is_not_that_of_a_head() -> None:
         return self.o((torch.softmax(q @ k.mT / d_model ** 0.5, dim=-1) @ v).transpose(1, 2).reshape(b, t, -1))
     """
     assert codes(forward(body).replace("mask=None", "query")) == ["ATN102"]
+
+
+@pytest.mark.parametrize(
+    "context",
+    ["(k.mT @ v).softmax(dim=-2)", "einsum('bhnd,bhne->bhde', k, v).softmax(dim=-2)", "(v.mT @ k).mT.softmax(dim=-1)"],
+)
+def test_product_of_key_and_value_holds_no_scores(context: str) -> None:
+    """Linear attention, as Shen et al. 2018 have it, and with another softmax."""
+    body = f"q = q.softmax(dim=-1)\ncontext = {context}\nreturn self.o(q @ context)"
+    assert codes(forward(body)) == []
