@@ -91,15 +91,12 @@ def _with_parts(source: Axes, target: Axes) -> Iterator[Scalar | None]:
 def width(tensor: Tensor) -> Scalar:
     """The size of the last axis, a size of its own where nothing is known of it.
 
-    Queries, keys and values are taken to be equally wide. Where they are arguments, they are split into heads
-    already, as far as anybody can see from here.
+    Queries, keys and values are taken to be equally wide; whether that is the width of a head, nobody can see here.
     """
     if tensor.last:
         return tensor.last
-    is_operand = names.is_operand(tensor.name)
-    owner = "operand" if is_operand else tensor.name or id(tensor)
-    size = Size.HEAD_DIM if is_operand and not tensor.steps else None
-    return Scalar(powers=((Atom(f"{owner}.shape[-1]", size), 1.0),))
+    owner = "operand" if names.is_operand(tensor.name) else tensor.name or id(tensor)
+    return Scalar(powers=((Atom(f"{owner}.shape[-1]"), 1.0),))
 
 
 def is_heads(axis: Scalar | None) -> bool:

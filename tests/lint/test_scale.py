@@ -433,3 +433,31 @@ def test_product_of_key_and_value_holds_no_scores(context: str) -> None:
     """Linear attention, as Shen et al. 2018 have it, and with another softmax."""
     body = f"q = q.softmax(dim=-1)\ncontext = {context}\nreturn self.o(q @ context)"
     assert codes(forward(body)) == []
+
+
+@pytest.mark.parametrize(
+    ("operands", "expected"),
+    [("q, k, v", []), ("(self.split(made) for made in (self.q(q), self.k(k), self.v(v)))", ["ATN102"])],
+)
+def test_root_of_the_width_may_be_right_where_no_heads_are_in_sight(operands: str, expected: list[str]) -> None:
+    source = f"""
+        import torch
+        import torch.nn as nn
+
+
+        class Attention(nn.Module):
+            def __init__(self, d_model, heads):
+                super().__init__()
+                self.heads = heads
+                self.d_model = d_model
+                self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+
+            def split(self, x):
+                b, t, _ = x.shape
+                return x.view(b, t, self.heads, self.d_model // self.heads).transpose(1, 2)
+
+            def forward(self, q, k, v):
+                q, k, v = {operands}
+                return torch.softmax(torch.matmul(q, k.transpose(-2, -1)) / self.d_model ** 0.5, dim=-1) @ v
+    """
+    assert codes(textwrap.dedent(source)) == expected
