@@ -35,6 +35,7 @@ def judge(path: str, text: str, comments: Suppressions, plan: Plan) -> Report | 
         suppressed=tuple(silenced),
     )
     source.let_go()
+    reading.let_go()
     return report
 
 

@@ -28,6 +28,13 @@ class Reading:
     def __post_init__(self) -> None:
         self.sites = tuple(self._site(draft, roughly) for draft in self.drafts)
 
+    def let_go(self) -> None:
+        """Parts records from the objects in them, which know the record that they were made in, so that both are free
+        at once."""
+        for function in self.functions:
+            function.record.returned.clear()
+            function.record.visits.clear()
+
     def exact_site(self, index: int) -> Site:
         """A site with the places of its steps."""
         return self._site(self.drafts[index], exactly)

@@ -216,7 +216,10 @@ class Source:
         return self._families[owner]
 
     def let_go(self) -> None:
-        """Parts its classes from their methods, which know each other, so that the trees of both are free at once."""
+        """Parts regions from how they are written and classes from their methods, which know each other, so that all of
+        it, and the trees behind it, are free at once."""
+        for region in self.regions:
+            vars(region).pop("written", None)
         for owner in self.all_classes:
             owner.methods.clear()
 
