@@ -222,8 +222,7 @@ def _add_tensors(place: Place, left: Tensor, right: Tensor) -> Tensor:
     elif not is_even:  # nor does a factor of one part scale the sum
         common = {step.identity for step in left.steps} & {step.identity for step in right.steps}
         steps = tuple(step for step in steps if step.kind is not StepKind.SCALE or step.identity in common)
-    return replace(
-        left,
+    return left.changed(
         steps=steps,
         traced=left.traced and right.traced and is_even and left.role is not Role.SCORES,
         opaque=left.opaque or right.opaque,
@@ -334,7 +333,7 @@ def _is_projected(tensor: Tensor) -> bool:
 
 
 def _staged(steps: tuple[Draft, ...], stage: Stage) -> tuple[Draft, ...]:
-    return tuple(replace(step, stage=stage) for step in steps)
+    return tuple(step if step.stage is stage else replace(step, stage=stage) for step in steps)
 
 
 def attend(place: Place, weights: Tensor, value: Tensor | None, axes: Axes | None = None) -> Tensor:

@@ -262,7 +262,7 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
             axes = made.axes if isinstance(made, Tensor) else None
             return Tensor(Role.PARAMETER, axes=axes, last=axes[-1] if axes else None)
         if module.startswith("torch.nn.modules") or module == "torch.nn":
-            return replace(make_layer(name, call), plain=not call.spread)
+            return make_layer(name, call, plain=not call.spread)
         if name == "sdp_kernel":
             call.place.record.note(Trouble.DEPRECATED_CONTEXT, Event(call.place.draft(StepKind.CONTEXT)))
         op = ops.FUNCTIONS.get(name)
@@ -272,7 +272,7 @@ def _dotted(frame: Frame, function: Dotted, call: Call) -> Value:
     if function.path in ("copy.copy", "copy.deepcopy"):
         return call.arg(0, "x")
     if name[:1].isupper():
-        return replace(make_layer(name, call), path="" if call.spread else function.path)
+        return make_layer(name, call, path="" if call.spread else function.path)
     note_counted(function.path, call)
     modes.note_handed_on(call, function)
     return _looked_up(name, call)

@@ -233,7 +233,7 @@ def _subscript(frame: Frame, node: cst.Subscript) -> Value:
     if isinstance(owner, Unknown) and owner.rows is False:
         owner = replace(owner, rows=True if rows.adds_column(node) else None)
     if isinstance(owner, Unknown) and not _is_key(frame, node):
-        owner = arithmetic.as_mask(owner) or replace(owner, timed=None)
+        owner = arithmetic.as_mask(owner) or (replace(owner, timed=None) if owner.timed else owner)
     if isinstance(owner, Mask):
         return masks.sliced(owner, node.slice, [_upper_bound(frame, element.slice) for element in node.slice])
     if len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):

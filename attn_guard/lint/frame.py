@@ -149,7 +149,7 @@ class Frame:
             axes.append(named)
         if known.last:
             axes[-1] = known.last
-        self.names[name] = replace(known, axes=tuple(axes), last=axes[-1])
+        self.names[name] = known.changed(axes=tuple(axes), last=axes[-1])
 
     def _learn_width(self, node: cst.BaseExpression, size: str) -> None:
         """A query or key is as wide as the size that is read from it, which may go by the name of any width."""

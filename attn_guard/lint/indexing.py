@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attn_guard.lint import attended_axes
@@ -22,7 +21,7 @@ def parts_of(frame: Frame, node: cst.Subscript, owner: Tensor) -> Tensor:
     whole = not isinstance(cuts[-1], cst.Slice) or _is_all(cuts[-1])
     if owner.axes is None and len(cuts) > 1 and not whole and all(isinstance(cut, cst.Slice) for cut in cuts):
         axes = (None,) * len(cuts)  # x[:, :, :n] shows how many there are
-    return replace(owner, axes=axes, last=owner.last if whole else None, order=None, timed=None, ran=None, grid=None)
+    return owner.changed(axes=axes, last=owner.last if whole else None, order=None, timed=None, ran=None, grid=None)
 
 
 def _left(axes: Axes, cuts: list[cst.BaseSlice]) -> Axes | None:

@@ -89,10 +89,10 @@ def item_of(layer: Layer) -> Value:
     return layer.children[0] if layer.kind in _CONTAINERS and layer.children else UNKNOWN
 
 
-def make_layer(kind: str, call: Call) -> Layer:
+def make_layer(kind: str, call: Call, *, plain: bool = False, path: str = "") -> Layer:
     args = call.args
     children: tuple[Value, ...] = ()
     if kind in _CONTAINERS:
         items = args[0].items if len(args) == 1 and isinstance(args[0], Sequence) else args
         children = tuple(items)
-    return Layer(kind, args, call.kwargs, children, home=call.place.region)
+    return Layer(kind, args, call.kwargs, children, plain, call.place.region, path)

@@ -78,10 +78,10 @@ def joined(call: Call) -> Value:
     items = parts.items if isinstance(parts, Sequence) else ()
     known = [item for item in items if isinstance(item, Tensor) and item.steps]
     if known:
-        rest = replace(known[-1], axes=reshaping.joined_axes(call, known), order=None, before_last=None)
+        rest = known[-1].changed(axes=reshaping.joined_axes(call, known), order=None, before_last=None)
         if len(known) == 1 and any(isinstance(item, Unknown) and names.is_cache(item.name) for item in items):
-            rest = replace(rest, grown=Grown(call.place.draft(StepKind.SPLIT), call.place.record.branches))
-        return replace(rest, opaque=rest.opaque or rest.role is Role.SCORES)
+            rest = rest.changed(grown=Grown(call.place.draft(StepKind.SPLIT), call.place.record.branches))
+        return rest.changed(opaque=rest.opaque or rest.role is Role.SCORES)
     masks = [mask for item in items if (mask := as_mask(item))]
     if masks:
         return Mask(masks[0].meaning if all(m.meaning is masks[0].meaning for m in masks) else None, name=masks[0].name)
