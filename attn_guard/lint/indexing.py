@@ -18,6 +18,8 @@ def parts_of(frame: Frame, node: cst.Subscript, owner: Tensor) -> Tensor:
     if len(cuts) > 1 and _is_all(cuts[0]) and _is_place(cuts[1]):
         attended_axes.pooled(frame.place(node), owner, 1)
     axes = _left(owner.axes, cuts) if owner.axes else None
+    if len(cuts) > 1 and _is_new(cuts[1]):
+        owner = owner.changed(pads=None)  # one of each sample, and no sequence
     whole = not isinstance(cuts[-1], cst.Slice) or _is_all(cuts[-1])
     if owner.axes is None and len(cuts) > 1 and not whole and all(isinstance(cut, cst.Slice) for cut in cuts):
         axes = (None,) * len(cuts)  # x[:, :, :n] shows how many there are

@@ -150,6 +150,8 @@ def unsqueeze(call: Call) -> Value:
         if isinstance(value, Positions):
             return positions.unsqueezed(value, at)
         return masks.new_axis(_mask_or(rows.widened(value, at)), at)
+    if at == 1:
+        value = value.changed(pads=None)  # one of each sample, and no sequence
     if value.axes is None or at is None:
         return replace(value, axes=None, order=None, grid=None)
     at %= len(value.axes) + 1

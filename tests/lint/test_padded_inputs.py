@@ -103,3 +103,9 @@ def test_masks_of_any_kind_and_other_inputs_are_fine(body: str) -> None:
 )
 def test_embedding_that_may_know_of_no_padding_says_nothing(embedding: str, default: str) -> None:
     assert found("return self.encoder(x)", embedding, default) == []
+
+
+@pytest.mark.parametrize("one", ["x.unsqueeze(1)", "x[:, None]", "x[:, None, :]", "torch.unsqueeze(x, dim=1)"])
+@pytest.mark.parametrize("body", ["return self.decoder(memory, {one})", "return self.encoder(memory + {one})"])
+def test_one_embedding_of_each_sample_is_no_sequence(one: str, body: str) -> None:
+    assert found(body.format(one=one)) == []
