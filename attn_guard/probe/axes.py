@@ -165,4 +165,4 @@ def _largest(tape: Tape, source: int) -> dict[int, Tensor]:
 
 def places_along(cells: Tensor, axis: int) -> frozenset[int]:
     """The places along an axis that hold a True."""
-    return frozenset(torch.nonzero(cells.movedim(axis, 0).flatten(1).any(dim=1)).flatten().tolist())
+    return frozenset(torch.nonzero(cells.movedim(axis, 0).reshape(cells.shape[axis], -1).any(dim=1)).flatten().tolist())

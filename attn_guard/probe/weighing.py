@@ -21,6 +21,7 @@ from attn_guard.probe.axes import is_kept
 from attn_guard.probe.entries import entries_of
 from attn_guard.probe.flow import DROPOUT, LAYOUT, PRODUCT, SELECTION, SHAPE_ONLY, SUM, Flow, operands
 from attn_guard.probe.masks import drops, mask
+from attn_guard.probe.replay import ReplayError
 from attn_guard.probe.softmax import softmaxes
 from attn_guard.probe.tape import Op
 
@@ -84,7 +85,14 @@ class Weighing:
 
     @cached_property
     def softmax_over(self) -> Axis | None:
-        """What the softmax runs along, where the weights are summed over positions; None where they are not."""
+        """What the softmax runs along, where the weights are summed over positions; None where they are not, or where
+        they cannot be followed."""
+        try:
+            return self._axis()
+        except ReplayError:
+            return None
+
+    def _axis(self) -> Axis | None:
         tape, summed = self.flow.tape, self._summed
         weights = tape.values[self.softmax.output]
         if summed is None or weights.dim() == 0:
@@ -116,7 +124,7 @@ class Weighing:
         entries = entries_of(self.flow.tape, self._scores, self.softmax.inputs[0]) if learned is not None else None
         if learned is None or entries is None:
             return False
-        line = entries.movedim(axis, 0).flatten(1)[:, 0]
+        line = entries.movedim(axis, 0).reshape(entries.shape[axis], -1)[:, 0]
         shape = self.flow.tape.values[self._scores].shape
         places = torch.unravel_index(line, shape)
         is_of_one_row = all(bool((places[learned_axis] == places[learned_axis][0]).all()) for learned_axis in learned)
@@ -151,7 +159,8 @@ class Weighing:
     def _summed(self) -> int | None:
         """The axis of the weights that the context is summed over; None where it is not one."""
         if self.flow.product(self.context) is not None:
-            return -1 if operands(self.context)[0] == self.weights else -2
+            is_left = operands(self.context)[0] == self.weights
+            return -1 if is_left or self.flow.tape.values[self.weights].dim() == 1 else -2
         total = _total(self.flow, self.context)
         weights = self.flow.tape.values[self.weights]
         if total is None:

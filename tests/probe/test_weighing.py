@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -108,6 +110,50 @@ def test_weights_over_positions_are_a_site(build: type[nn.Module]) -> None:
     report = attn_guard.check(seeded(build), features(), preview=True)
     assert [(site.softmax_over, site.sizes[Size.KEYS]) for site in report.sites] == [(Axis.KEYS, 5)]
     assert list(report) == []
+
+
+class TestOneSequenceAlone:
+    """Without an axis of samples, the weights have one axis."""
+
+    WAYS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
+        lambda weights, x: x.mT @ weights,
+        lambda weights, x: weights @ x,
+        lambda weights, x: torch.einsum("t,td->d", weights, x),
+        lambda weights, x: torch.mv(x.t(), weights),
+    )
+
+    @pytest.mark.parametrize("weigh", WAYS)
+    def test_it_is_a_site(self, weigh: Callable[[Tensor, Tensor], Tensor]) -> None:
+        class Single(GatedPooling):
+            def forward(self, x: Tensor) -> Tensor:
+                return weigh(self.score(x).squeeze(-1).softmax(dim=0), x)
+
+        report = attn_guard.check(seeded(Single), torch.randn(7, D), preview=True)
+        assert [site.softmax_over for site in report.sites] == [Axis.KEYS]
+        assert list(report) == []
+
+    @pytest.mark.parametrize("weigh", WAYS)
+    def test_each_sample_by_itself(self, weigh: Callable[[Tensor, Tensor], Tensor]) -> None:
+        class Looped(GatedPooling):
+            def forward(self, x: Tensor) -> Tensor:
+                return torch.stack([weigh(self.score(row).squeeze(-1).softmax(dim=0), row) for row in x])
+
+        report = attn_guard.check(seeded(Looped), features(), preview=True)
+        assert {(site.softmax_over, site.sizes[Size.KEYS]) for site in report.sites} == {(Axis.KEYS, 5)}
+        assert list(report) == []
+
+
+def test_weights_that_cannot_be_followed_are_no_site() -> None:
+    """Other weights would be fewer than the shape that they are put in."""
+
+    class Chosen(GatedPooling):
+        def forward(self, x: Tensor) -> Tensor:
+            weights = self.score(x).squeeze(-1).softmax(dim=-1)
+            return torch.einsum("bt,btd->bd", weights[weights <= 1].view(weights.shape), x)
+
+    report = attn_guard.check(seeded(Chosen), features())
+    assert report.sites == ()
+    assert report.ok
 
 
 class Gated(nn.Module):
