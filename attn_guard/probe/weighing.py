@@ -68,7 +68,6 @@ class Weighing:
         shape = tuple(self.flow.tape.values[self.softmax.inputs[0]].shape)
         maker = self.flow.tape.maker(scores)
         place = self.softmax.location if maker is None else maker.location
-        summed = None if self._summed is None else self.flow.tape.values[self.weights].shape[self._summed]
         return Site(
             self.context.module,
             (
@@ -80,8 +79,15 @@ class Weighing:
             ),
             softmax_over=self.softmax_over,
             summed_over=Axis.KEYS if self.is_over_positions else None,
-            sizes={} if summed is None else {Size.KEYS: summed},
+            sizes={} if self._keys is None else {Size.KEYS: self._keys},
         )
+
+    @property
+    def _keys(self) -> int | None:
+        """How many weights are summed."""
+        if self.softmax_over is Axis.KEYS:
+            return self.flow.tape.values[self.softmax.output].shape[int(self.softmax.args[1])]
+        return None if self._summed is None else self.flow.tape.values[self.weights].shape[self._summed]
 
     @cached_property
     def softmax_over(self) -> Axis | None:
@@ -101,15 +107,43 @@ class Weighing:
         kept = [axis for axis in range(weights.dim()) if is_kept(tape, self.softmax.output, axis, self.weights, summed)]
         if len(kept) != 1 or not self._counts_positions(kept[0]):
             return None
-        if kept == [along]:
+        if kept == [along] or self._is_summed_later(along):
             return Axis.KEYS
         if weights.shape[along] == 1:
             return Axis.SINGLE
         if not self._counts_positions(along):
             return None
-        if self.is_additive:
-            return Axis.QUERIES
-        return Axis.BATCH if along == 0 and self._samples == {weights.shape[0]} else None
+        if along == 0 and self._samples == {weights.shape[0]} and not self._is_of_queries(along):
+            return Axis.BATCH
+        return Axis.QUERIES if self.is_additive else None
+
+    def _is_summed_later(self, along: int) -> bool:
+        """Whether a later sum is over the axis of the softmax: two sums are one over both axes."""
+        later = list(self._later_sums)
+        if self.flow.tape.values[self.softmax.output].shape[along] == 1:
+            return any(self.flow.tape.values[value].shape[axis] == 1 for value, axis in later)
+        return any(is_kept(self.flow.tape, self.softmax.output, along, value, axis) for value, axis in later)
+
+    @property
+    def _later_sums(self) -> Iterator[tuple[int, int]]:
+        """What is summed once more, and along which axis."""
+        tape = self.flow.tape
+        pending = list((_total(self.flow, self.context) or self.context).outputs)
+        while pending:
+            value = pending.pop()
+            for op in tape.consumers(value):
+                if op.name in _SUMS:
+                    yield from ((value, axis) for axis in _axes_of(op.args, tape.values[value].dim()))
+                if op.name in _SUMS | LAYOUT | PRODUCT:
+                    pending += op.outputs
+
+    def _is_of_queries(self, along: int) -> bool:
+        """Whether an axis of additive weights is that of the rows which a product with one matrix gives."""
+        if not self.is_additive or self.flow.product(self.context) is None:
+            return False
+        rows = -2 if self._summed == -1 else -1
+        has_rows = self.flow.tape.values[self.weights].dim() > 1
+        return has_rows and is_kept(self.flow.tape, self.softmax.output, along, self.weights, rows)
 
     @property
     def _samples(self) -> set[int]:
@@ -120,18 +154,18 @@ class Weighing:
     def _counts_positions(self, axis: int) -> bool:
         """Whether the scores along an axis of the softmax are of different positions, and none of another learned
         row."""
-        learned = self._learned_axis
+        learned = self._learned_axes
         entries = entries_of(self.flow.tape, self._scores, self.softmax.inputs[0]) if learned is not None else None
         if learned is None or entries is None:
             return False
         line = entries.movedim(axis, 0).reshape(entries.shape[axis], -1)[:, 0]
         shape = self.flow.tape.values[self._scores].shape
         places = torch.unravel_index(line, shape)
-        is_of_one_row = all(bool((places[learned_axis] == places[learned_axis][0]).all()) for learned_axis in learned)
+        is_of_one_row = all(bool((places[one] == places[one][0]).all()) for one in learned)
         return is_of_one_row and len(set(line.tolist())) == len(line) > 1
 
-    @property
-    def _learned_axis(self) -> list[int] | None:
+    @cached_property
+    def _learned_axes(self) -> list[int] | None:
         """The axes of the scores along which learned rows are counted; None where it is not known how they are made."""
         op = self.flow.tape.maker(self._scores)
         if op is None:
@@ -208,21 +242,23 @@ def weighings(flow: Flow, known: Collection[int], taken: Collection[int]) -> Ite
 
 
 def _context(flow: Flow, softmax: Op) -> Op | None:
-    """Where weights meet content: a matrix product, or a product that is summed."""
-    reached = {softmax.output}
+    """Where weights meet content: a matrix product, or a product that is summed.
+
+    What else reads them, such as a measure of how flat they are, has no part in it.
+    """
+    reached, behind = {softmax.output}, flow.tape.descendants([softmax.output])
     for op in flow.tape.ops[softmax.index + 1 :]:
         if reached.isdisjoint(op.inputs) or op.name in SHAPE_ONLY:
             continue
-        if flow.product(op) is not None:
+        is_own = behind.issuperset(op.inputs)
+        if flow.product(op) is not None and not is_own:
             return op
         if op.name in _KEEPS_WEIGHTS or (
             op.name in PRODUCT and not (len(op.inputs) == 2 and flow.content.issuperset(op.inputs))
         ):
             reached.update(op.outputs)
-        elif op.name in PRODUCT:
-            return op if _total(flow, op) is not None else None
-        else:
-            return None
+        elif op.name in PRODUCT and not is_own and _total(flow, op) is not None:
+            return op
     return None
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import attn_guard
-from attn_guard.anatomy import Axis, Size
+from attn_guard.anatomy import Axis, Size, Stage
 from tests.probe.modules import HEAD_DIM, D, features, seeded
 from tests.probe.silent_modules import Pooling
 
@@ -190,6 +190,25 @@ class TestTheAxis:
 
         assert self.found(Samples) == [("ATN104", "softmax runs over the batch")]
 
+    def test_the_batch_of_additive_attention(self) -> None:
+        class Decoder(Bahdanau):
+            def forward(self, state: Tensor, memory: Tensor) -> Tensor:  # type: ignore[override]
+                added = torch.tanh(self.query(state)[:, None] + self.key(memory))
+                weights = self.score(added).squeeze(-1).softmax(dim=0)
+                return (weights[:, None] @ memory).squeeze(1)
+
+        report = attn_guard.check(seeded(Decoder), (features().mean(dim=1), features()))
+        assert [one.message for one in report if one.fails] == ["softmax runs over the batch"]
+
+    def test_the_queries_of_one_sequence(self) -> None:
+        class Single(Bahdanau):
+            def forward(self, x: Tensor) -> Tensor:
+                added = torch.tanh(self.query(x)[:, None] + self.key(x)[None])
+                return self.score(added).squeeze(-1).softmax(dim=0) @ x
+
+        report = attn_guard.check(seeded(Single), features()[0])
+        assert [one.message for one in report if one.fails] == ["softmax runs over the queries"]
+
     def test_the_queries(self) -> None:
         class Turned(Bahdanau):
             def forward(self, x: Tensor) -> Tensor:
@@ -197,6 +216,72 @@ class TestTheAxis:
                 return self.score(added).squeeze(-1).softmax(dim=1) @ x
 
         assert self.found(Turned) == [("ATN104", "softmax runs over the queries")]
+
+
+class TestSumsOneAfterAnother:
+    """Two sums are one over both axes, in whichever order they stand."""
+
+    def found(self, build: type[nn.Module], x: Tensor) -> list[tuple[Axis | None, int]]:
+        report = attn_guard.check(seeded(build), x)
+        assert report.ok
+        return [(site.softmax_over, site.sizes[Size.KEYS]) for site in report.sites]
+
+    @pytest.mark.parametrize("last", [lambda x: x.sum(2), lambda x: x.mT.sum(1), lambda x: (x / 6).sum(2)])
+    def test_joints_and_then_frames(self, last: Callable[[Tensor], Tensor]) -> None:
+        class Skeleton(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.score = nn.Conv2d(D, 1, 1)
+
+            def forward(self, x: Tensor) -> Tensor:
+                return last((x * self.score(x).softmax(dim=2)).sum(3))
+
+        assert self.found(Skeleton, torch.randn(2, D, 5, 6)) == [(Axis.KEYS, 5)]
+
+    def test_the_frames_of_one_clip(self) -> None:
+        class Clip(GatedPooling):
+            def forward(self, x: Tensor) -> Tensor:
+                return (self.score(x).softmax(dim=0) * x).mean(1).sum(0)
+
+        assert self.found(Clip, torch.randn(5, 6, D)) == [(Axis.KEYS, 5)]
+
+    def test_views_of_which_there_is_one(self) -> None:
+        class Views(GatedPooling):
+            def forward(self, x: Tensor) -> Tensor:
+                return (self.score(x).softmax(dim=1) * x).sum(2).sum(1)
+
+        assert self.found(Views, torch.randn(2, 1, 6, D)) == [(Axis.KEYS, 1)]
+
+    def test_a_later_sum_over_features(self) -> None:
+        class Samples(GatedPooling):
+            def forward(self, x: Tensor) -> Tensor:
+                return (self.score(x).softmax(dim=0) * x).sum(1).sum(-1)
+
+        report = attn_guard.check(seeded(Samples), features())
+        assert [one.message for one in report if one.fails] == ["softmax runs over the batch"]
+
+
+class TestOtherReaders:
+    """What reads the weights before the pooling does not hide it."""
+
+    READERS: tuple[Callable[[Tensor], object], ...] = (
+        lambda weights: torch.isfinite(weights).all(),
+        lambda weights: weights.argmax(dim=1),
+        lambda weights: -(weights * (weights + 1e-9).log()).sum(dim=1).mean(),
+        lambda weights: (weights.mT @ weights).sum(),
+    )
+
+    @pytest.mark.parametrize("read", READERS)
+    @pytest.mark.parametrize(("along", "codes"), [(0, ["ATN104"]), (1, [])])
+    def test_the_site_shows(self, read: Callable[[Tensor], object], along: int, codes: list[str]) -> None:
+        class Read(GatedPooling):
+            def forward(self, x: Tensor) -> tuple[Tensor, object]:  # type: ignore[override]
+                weights = self.score(x).softmax(dim=along)
+                return read(weights), (weights * x).sum(dim=1)  # type: ignore[return-value]
+
+        report = attn_guard.check(seeded(Read), features())
+        assert len(report.sites) == 1
+        assert [one.code for one in report if one.fails] == codes
 
 
 class MaskedPooling(GatedPooling):
@@ -247,12 +332,16 @@ class TestDropout:
 
     def test_of_the_weights(self) -> None:
         class Dropped(GatedPooling):
-            rate = 0.1
+            def __init__(self) -> None:
+                super().__init__()
+                self.dropout = 0.1
 
             def forward(self, x: Tensor) -> Tensor:
-                weights = F.dropout(self.score(x).softmax(dim=1), self.rate, self.training)
+                weights = F.dropout(self.score(x).softmax(dim=1), self.dropout, self.training)
                 return (weights * x).sum(dim=1)
 
+        seen = attn_guard.xray(seeded(Dropped), features())
+        assert [one.stage for one in seen.modes.training.dropouts] == [Stage.WEIGHTS]
         assert self.found(Dropped) == []
 
     def test_in_evaluation(self) -> None:
