@@ -20,12 +20,14 @@ class Reason(StrEnum):
     LINEAR = "linear-attention"
     NO_SOFTMAX = "no-softmax"
     PREDICTED = "predicted-weights"
+    OTHER = "other-weights"
 
 
 _TEXTS = {
     Reason.LINEAR: "linear attention: keys and values meet before the query, so no scores are formed",
     Reason.NO_SOFTMAX: "attention without a softmax",
     Reason.PREDICTED: "weights are predicted by a position for others, and no key has a part in its own",
+    Reason.OTHER: "weights by a softmax that are made by no query and key, and are not known to be over positions",
 }
 
 
@@ -51,5 +53,5 @@ def declined(xray: XRay) -> Iterator[Declined]:
     for trace in xray.running:
         yield Declined(Reason.LINEAR, trace.context.location, "running sums")
     for weighing in xray.weighings:
-        if not weighing.is_over_positions:
-            yield Declined(Reason.PREDICTED, weighing.softmax.location)
+        if weighing.compares and not weighing.is_over_positions:
+            yield Declined(Reason.PREDICTED if weighing.is_predicted else Reason.OTHER, weighing.softmax.location)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attn_guard.anatomy import Axis, Site, Size, Stage, Step, StepKind
 from attn_guard.probe.anatomist import pairs
@@ -85,44 +86,67 @@ class Weighing:
     @property
     def _keys(self) -> int | None:
         """How many weights are summed."""
-        if self.softmax_over is Axis.KEYS:
-            return self.flow.tape.values[self.softmax.output].shape[int(self.softmax.args[1])]
+        if self.softmax_over is Axis.KEYS and self._along is not None:
+            return self._size_of(self._along)
         return None if self._summed is None else self.flow.tape.values[self.weights].shape[self._summed]
 
     @cached_property
     def softmax_over(self) -> Axis | None:
-        """What the softmax runs along, where the weights are summed over positions; None where they are not, or where
-        they cannot be followed."""
-        try:
-            return self._axis()
-        except ReplayError:
+        """What the softmax runs along, where the weights are summed over positions; None where they are not."""
+        if self._along is None or self._kept is None or not self._counts_positions(self._kept):
             return None
-
-    def _axis(self) -> Axis | None:
-        tape, summed = self.flow.tape, self._summed
-        weights = tape.values[self.softmax.output]
-        if summed is None or weights.dim() == 0:
-            return None
-        along = int(self.softmax.args[1]) % weights.dim()
-        kept = [axis for axis in range(weights.dim()) if is_kept(tape, self.softmax.output, axis, self.weights, summed)]
-        if len(kept) != 1 or not self._counts_positions(kept[0]):
-            return None
-        if kept == [along] or self._is_summed_later(along):
+        size = self._size_of(self._along)
+        if self._kept == self._along or self._is_summed_later(self._along):
             return Axis.KEYS
-        if weights.shape[along] == 1:
+        if size == 1:
             return Axis.SINGLE
-        if not self._counts_positions(along):
+        if not self._counts_positions(self._along):
             return None
-        if along == 0 and self._samples == {weights.shape[0]} and not self._is_of_queries(along):
+        if self._along == 0 and self._samples == {size} and not self._is_of_queries(self._along):
             return Axis.BATCH
         return Axis.QUERIES if self.is_additive else None
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether the weights that are summed are made by different learned rows, from one position."""
+        line = None if self._kept is None else self._line(self._kept)
+        return line is not None and not self._is_in_one_row(line)
+
+    @property
+    def compares(self) -> bool:
+        """Whether the softmax is over more than one score."""
+        return self._along is not None and self._size_of(self._along) > 1
+
+    @property
+    def _along(self) -> int | None:
+        """The axis of the softmax, counted from the first; None where it has none."""
+        dims = self.flow.tape.values[self.softmax.output].dim()
+        return int(self.softmax.args[1]) % dims if dims else None
+
+    def _size_of(self, axis: int) -> int:
+        return self.flow.tape.values[self.softmax.output].shape[axis]
+
+    @cached_property
+    def _kept(self) -> int | None:
+        """The axis of the softmax's weights that is summed over; None where it is not one."""
+        axes = range(self.flow.tape.values[self.softmax.output].dim())
+        summed = self._summed
+        found = [axis for axis in axes if summed is not None and self._is_kept(axis, self.weights, summed)]
+        return found[0] if len(found) == 1 else None
+
+    def _is_kept(self, axis: int, value: int, at: int) -> bool:
+        """Whether an axis of the softmax's weights is one of a value made of them, as far as it can be followed."""
+        try:
+            return is_kept(self.flow.tape, self.softmax.output, axis, value, at)
+        except ReplayError:
+            return False
 
     def _is_summed_later(self, along: int) -> bool:
         """Whether a later sum is over the axis of the softmax: two sums are one over both axes."""
         later = list(self._later_sums)
-        if self.flow.tape.values[self.softmax.output].shape[along] == 1:
+        if self._size_of(along) == 1:
             return any(self.flow.tape.values[value].shape[axis] == 1 for value, axis in later)
-        return any(is_kept(self.flow.tape, self.softmax.output, along, value, axis) for value, axis in later)
+        return any(self._is_kept(along, value, axis) for value, axis in later)
 
     @property
     def _later_sums(self) -> Iterator[tuple[int, int]]:
@@ -143,7 +167,7 @@ class Weighing:
             return False
         rows = -2 if self._summed == -1 else -1
         has_rows = self.flow.tape.values[self.weights].dim() > 1
-        return has_rows and is_kept(self.flow.tape, self.softmax.output, along, self.weights, rows)
+        return has_rows and self._is_kept(along, self.weights, rows)
 
     @property
     def _samples(self) -> set[int]:
@@ -154,15 +178,20 @@ class Weighing:
     def _counts_positions(self, axis: int) -> bool:
         """Whether the scores along an axis of the softmax are of different positions, and none of another learned
         row."""
-        learned = self._learned_axes
-        entries = entries_of(self.flow.tape, self._scores, self.softmax.inputs[0]) if learned is not None else None
-        if learned is None or entries is None:
-            return False
-        line = entries.movedim(axis, 0).reshape(entries.shape[axis], -1)[:, 0]
-        shape = self.flow.tape.values[self._scores].shape
-        places = torch.unravel_index(line, shape)
-        is_of_one_row = all(bool((places[one] == places[one][0]).all()) for one in learned)
-        return is_of_one_row and len(set(line.tolist())) == len(line) > 1
+        line = self._line(axis)
+        return line is not None and self._is_in_one_row(line) and len(set(line.tolist())) == len(line) > 1
+
+    def _line(self, axis: int) -> Tensor | None:
+        """The cells of the scores that come to lie along an axis of the softmax; None where that is not known."""
+        if self._learned_axes is None:
+            return None
+        entries = entries_of(self.flow.tape, self._scores, self.softmax.inputs[0])
+        return None if entries is None else entries.movedim(axis, 0).reshape(entries.shape[axis], -1)[:, 0]
+
+    def _is_in_one_row(self, line: Tensor) -> bool:
+        """Whether some cells of the scores are made by one learned row."""
+        places = torch.unravel_index(line, self.flow.tape.values[self._scores].shape)
+        return all(bool((places[axis] == places[axis][0]).all()) for axis in self._learned_axes or ())
 
     @cached_property
     def _learned_axes(self) -> list[int] | None:

@@ -70,7 +70,7 @@ KINDS = [
     (Efficient, Reason.LINEAR),
     (Sigmoid, Reason.NO_SOFTMAX),
     (Outlook, Reason.PREDICTED),
-    (Clusters, Reason.PREDICTED),
+    (Clusters, Reason.OTHER),
 ]
 
 
@@ -94,8 +94,21 @@ def test_beside_ordinary_attention_nothing_is_said() -> None:
             return self.pool(self.attention(x))
 
     seen = attn_guard.xray(seeded(Both), (features(),), {})
-    assert [declined.reason for declined in seen.declined] == [Reason.PREDICTED]
+    assert [declined.reason for declined in seen.declined] == [Reason.OTHER]
     assert list(attn_guard.check(seeded(Both), features())) == []
+
+
+def test_of_one_position_nothing_is_said() -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.score = nn.Linear(D, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.score(x).softmax(dim=1) * x).sum(dim=1)
+
+    assert list(attn_guard.check(seeded(Pooled), features(2, 1))) == []
+    assert list(attn_guard.check(seeded(Pooled), features(), fuzz=10)) == []
 
 
 def test_a_router_is_no_attention() -> None:

@@ -133,11 +133,10 @@ def _is_contraction(flow: Flow, op: Op) -> bool:
 
 def _moved(flow: Flow, value: int) -> Iterator[int]:
     """A value, and what is made of it by moving its axes."""
-    yield value
-    for op in flow.tape.consumers(value):
-        if op.name in LAYOUT:
-            for output in op.outputs:
-                yield from _moved(flow, output)
+    pending = [value]
+    while pending:
+        yield (moved := pending.pop())
+        pending += [output for op in flow.tape.consumers(moved) if op.name in LAYOUT for output in op.outputs]
 
 
 def _told(finding: Finding) -> dict[str, Any]:
