@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attn_guard.anatomy import Size, StepKind
+from attn_guard.anatomy import Site, Size, StepKind
 from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
 from attn_guard.probe.flow import stacked
@@ -32,11 +32,19 @@ class Link:
 
 def draw(anatomy: Anatomy) -> str:
     """The chain on one line, then one line per link with the place that made it."""
-    found = links(anatomy)
-    title = f"{anatomy.trace.module or type(anatomy.module).__name__}: "
+    return _drawn(anatomy.trace.module or type(anatomy.module).__name__, links(anatomy))
+
+
+def draw_pooling(site: Site, title: str) -> str:
+    """The same of attention pooling and of additive attention, whose scores no query and key have made."""
+    found = [Link(step.kind.value, step.shape, _fill(step.fill), step.location) for step in site.steps]
+    return _drawn(site.name or title, found)
+
+
+def _drawn(title: str, found: list[Link]) -> str:
     width = max(len(str(link)) for link in found)
     places = [f"  {link!s:<{width}}  {link.location}" for link in found if link.location is not None]
-    return "\n".join([title + " → ".join(str(link) for link in found), *places])
+    return "\n".join([f"{title}: " + " → ".join(str(link) for link in found), *places])
 
 
 def links(anatomy: Anatomy) -> list[Link]:

@@ -20,17 +20,32 @@ _AS_WRITTEN = "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
 
 
 def is_flex(func: Any) -> bool:
-    return isinstance(func, torch._ops.HigherOrderOperator) and func.__name__ == "flex_attention"
+    """Whether a function is the operator, in a torch that has all that it is computed with here."""
+    return isinstance(func, torch._ops.HigherOrderOperator) and func.__name__ == "flex_attention" and is_readable()
+
+
+def is_loaded() -> bool:
+    """Whether `flex_attention` has been imported, and can be told to run as it is written."""
+    return hasattr(sys.modules.get(_MODULE), _AS_WRITTEN)
+
+
+def is_readable() -> bool:
+    """Whether the torch that `flex_attention` is loaded from has what is needed here; older ones have less."""
+    try:
+        from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex  # noqa: F401
+    except ImportError:
+        return False
+    return is_loaded() and hasattr(sys.modules[_MODULE], "noop_mask") and hasattr(torch, "_safe_softmax")
 
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
     """Where nobody compiles it, torch compiles it itself and warns of that; inside, it does neither."""
-    module = sys.modules.get(_MODULE)
-    before = getattr(module, _AS_WRITTEN, None)
-    if before is None:
+    if not is_loaded():
         yield
         return
+    module = sys.modules[_MODULE]
+    before = getattr(module, _AS_WRITTEN)
     setattr(module, _AS_WRITTEN, True)
     try:
         yield

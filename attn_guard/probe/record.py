@@ -92,17 +92,27 @@ class _OwnKernels(TorchFunctionMode):
     """Takes the plain path of `F.scaled_dot_product_attention` also where a module asks for a kernel of its own
     choice, and that of `flex_attention`.
 
-    The plain path refuses a mask beside ``is_causal=True``; here both are joined, as the fused kernels do.
+    The plain path refuses a mask beside ``is_causal=True``; here both are joined, as the fused kernels do. A module
+    may import `flex_attention` only when it is called, so that it is told not to compile as soon as it is there.
     """
 
     def __init__(self, note: Callable[[bool, bool], None] | None = None) -> None:
         super().__init__()
         self._note = note
+        self._inside = ExitStack()
+        self._has_flex = False
+
+    def __exit__(self, *raised: Any) -> None:
+        self._inside.close()
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if not self._has_flex and flex.is_loaded():
+            self._has_flex = True
+            self._inside.enter_context(flex.uncompiled())
         if flex.is_flex(func):
             return flex.plain(*args, **kwargs)
         if func is not torch.nn.functional.scaled_dot_product_attention:

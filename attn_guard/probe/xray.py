@@ -77,10 +77,13 @@ class XRay:
     seed: int = 0
 
     def __repr__(self) -> str:
-        return f"<XRay of {type(self.module).__name__}{self.call}: {len(self.sites)} attention computations>"
+        count = len(self.sites) + len(self.pooled)
+        return f"<XRay of {type(self.module).__name__}{self.call}: {count} attention computations>"
 
     def __str__(self) -> str:
-        return "\n\n".join(chain.draw(anatomy) for anatomy in self.sites) or "no attention found"
+        title = type(self.module).__name__
+        drawn = [*map(chain.draw, self.sites), *(chain.draw_pooling(site, title) for site in self.pooled)]
+        return "\n\n".join(drawn) or "no attention found"
 
     @property
     def contract(self) -> Contract:

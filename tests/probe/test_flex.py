@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +12,15 @@ import torch
 from torch import Tensor, nn
 
 pytest.importorskip("torch.nn.attention.flex_attention")
-from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
+from torch.nn.attention import flex_attention as of_torch
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import attn_guard
+from attn_guard.probe import flex
 from attn_guard.probe.record import record, uncompiled, unfused
 from tests.probe.modules import HEAD_DIM, D, H, features, seeded
+
+pytestmark = pytest.mark.skipif(not flex.is_readable(), reason="this torch is too old")
 
 Mod = Callable[..., Tensor]
 
@@ -112,6 +118,41 @@ class TestRight:
                 return self.o_proj(compiled(q, k, v)[:, 0])
 
         assert found(Compiled) == []
+
+
+LATE = """
+import torch
+from torch import nn
+import attn_guard
+
+class Late(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        from torch.nn.attention import flex_attention as late
+        q, k, v = (proj(x)[:, None] for proj in (self.q_proj, self.k_proj, self.v_proj))
+        return late.flex_attention(q, k, v)[:, 0]
+
+report = attn_guard.check(Late(), torch.randn(2, 5, 8), causal=True)
+print(len(report.sites), [one.code for one in report])
+from torch.nn.attention import flex_attention
+print(flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG)
+"""
+
+
+def test_imported_by_the_first_call_itself() -> None:
+    told = subprocess.run([sys.executable, "-W", "ignore", "-c", LATE], capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == ["1 ['ATN214']", "False"]
+
+
+@pytest.mark.parametrize("lacking", ["noop_mask", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"])
+def test_a_torch_that_lacks_something_is_left_alone(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+    operator = vars(of_torch)["flex_attention_hop"]
+    assert flex.is_flex(operator)
+    monkeypatch.delattr(of_torch, lacking)
+    assert not flex.is_flex(operator)
 
 
 class TestWrong:
@@ -225,7 +266,7 @@ class TestNumbers:
             return score * (head + 1) + (query - key)
 
         def called() -> tuple[Tensor, Tensor | None]:
-            wanted = AuxRequest(lse=True)
+            wanted = of_torch.AuxRequest(lse=True)
             context, aux = flex_attention(query, key, value, mod, mask, 0.3, enable_gqa=True, return_aux=wanted)
             return context, aux.lse
 

@@ -13,6 +13,7 @@ from attn_guard import reference
 from attn_guard.errors import UsageError
 from attn_guard.probe.chain import links
 from tests.probe.modules import CAUSAL_STYLES, Classifier, CrossAttention, Decoder, FusedQkv, features, later, seeded
+from tests.probe.silent_modules import Pooling
 
 
 def chain(module: nn.Module, *args: torch.Tensor) -> str:
@@ -105,6 +106,13 @@ def test_one_chain_per_site() -> None:
     seen = attn_guard.xray(seeded(Decoder, layers=2), torch.ones(2, 5, dtype=torch.long))
     drawn = str(seen).split("\n\n")
     assert [part.partition(":")[0] for part in drawn] == ["blocks.0.attn", "blocks.1.attn"]
+
+
+def test_pooling_is_drawn_as_well() -> None:
+    seen = attn_guard.xray(seeded(Pooling), features())
+    assert chain(seeded(Pooling), features()) == "scores (2,3,1,5) → softmax → context"
+    assert str(seen).startswith("Pooling: ")
+    assert repr(seen).endswith("1 attention computations>")
 
 
 def test_without_attention() -> None:
