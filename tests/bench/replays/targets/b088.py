@@ -23,7 +23,7 @@ class Prefill(nn.Module):
 
 
 def build(files: Files) -> nn.Module:
-    cache = files.load("config.py").KVCache
+    cache = files.load("model/config.py").KVCache
     module = files.load("model/attention.py", given={"KVCache": cache})
     config = SimpleNamespace(n_heads=H, d_k=D, d_model=WIDTH, dropout=0.0, context_length=11)
     return seeded(lambda: Prefill(module.MultiHeadAttention(config), cache))
