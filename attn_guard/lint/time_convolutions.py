@@ -6,19 +6,20 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from attn_guard.lint import names
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.regions import Class, Region
 
 _BOTH_SIDES = re.compile(r"padding\s*=\s*(?:[^,\n]*//\s*2\b|['\"]same)")
 _ALONG_TIME = re.compile(r"->[^'\"\n]*\b(?:t|time)\s*['\"]")  # einops, with time last
 _NAMED_AFTER_TIME = re.compile(r"time|temporal", re.IGNORECASE)
-_CAUSAL = re.compile(r"Causal\w*Conv\w*\(|causal_?conv\w*\(")
+_CONVOLUTION = re.compile(r"\b(\w*(?:Causal\w*Conv|causal_?conv)\w*)\(")
 
 
 def looking_ahead(classes: Iterable[Class]) -> Iterator[tuple[Region, Class]]:
     """Constructors that make such a convolution, and the model that uses their class beside causal convolutions."""
     known = tuple(classes)
-    models = [owner for owner in known if _CAUSAL.search(_constructor(owner))]
+    models = [owner for owner in known if any(map(names.is_causal, _CONVOLUTION.findall(_constructor(owner))))]
     for owner in known if models else ():
         made = _constructor(owner)
         if "Conv1d(" in made and _BOTH_SIDES.search(made) and "causal" not in owner.text.lower() and _over_time(owner):

@@ -116,6 +116,7 @@ def test_convolutions_that_are_no_fault_are_fine() -> None:
     assert model("nn.Conv1d(dim, dim, kernel_size, stride=2)") == []
     assert model("nn.Conv1d(dim, dim, 1)") == []
     assert model(conv="LeftConv1d") == []  # nothing says that the model is causal
+    assert model(conv="NonCausalConv1d") == []
     assert model(axes="b d n -> b d n") == []  # nor that this is time
     assert model(down="NonCausalDownsample") == []  # meant
     assert model(used="Other") == []  # of another model
