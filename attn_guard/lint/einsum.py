@@ -9,7 +9,7 @@ from dataclasses import replace
 from attn_guard.anatomy import Size, Stage, StepKind
 from attn_guard.lint import arithmetic, attended_axes, grid, layout, masks, written_softmax
 from attn_guard.lint.arithmetic import as_mask, as_tensor
-from attn_guard.lint.einsum_letters import LostLetter, letters, lost_letters
+from attn_guard.lint.einsum_letters import LostLetter, letters, lost_letters, told
 from attn_guard.lint.moved_axes import joined_axis
 from attn_guard.lint.place import Call
 from attn_guard.lint.record import Event, Trouble
@@ -28,9 +28,9 @@ def einsum(call: Call) -> Value:
         equation, given = call.args[2], call.args[:2]  # einops.einsum takes the string last
     if not isinstance(equation, Text):
         return UNKNOWN
-    for lost in lost_letters(equation.text):
-        if _is_certain(lost, given):
-            call.place.record.note(Trouble.LOST_LETTER, Event(call.place.draft(StepKind.SCORES), lost.text))
+    lost = [letter for letter in lost_letters(equation.text) if _is_certain(letter, given)]
+    if lost:
+        call.place.record.note(Trouble.LOST_LETTER, Event(call.place.draft(StepKind.SCORES), told(lost)))
     names = letters(equation.text)
     if len(given) != 2 or call.spread:
         return UNKNOWN

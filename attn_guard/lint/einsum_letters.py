@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _EQUATION = re.compile(r"einsum\([^\"'\n]*\s*(?<![fF])[\"']([^\"'\n{}]+)[\"']")
@@ -34,11 +34,17 @@ class LostLetter:
     twice: bool = False
     shared: bool = False
 
-    @property
-    def text(self) -> str:
-        if self.twice:
-            return f"axis {self.name} is named twice in one operand; only the diagonal is read"
-        return f"axis {self.name} stands in one operand alone, which is summed over it before the product"
+
+def told(lost: Sequence[LostLetter]) -> str:
+    """What is wrong with an equation that has lost these."""
+    twice = next((letter.name for letter in lost if letter.twice), None)
+    if twice:
+        return f"axis {twice} is named twice in one operand; only the diagonal is read"
+    *others, last = (letter.name for letter in lost)
+    if not others:
+        return f"axis {last} stands in one operand alone, which is summed over it before the product"
+    every = f"{', '.join(others)} and {last}"
+    return f"axes {every} stand in one operand alone each, which is summed over them before the product"
 
 
 def lost_letters(equation: str) -> Iterator[LostLetter]:

@@ -6,25 +6,26 @@ import textwrap
 
 import pytest
 
-from attn_guard.lint.einsum_letters import holds_lost_letter, lost_letters
+from attn_guard.lint.einsum_letters import holds_lost_letter, lost_letters, told
 from attn_guard.lint.run import lint_source
 from tests.lint.sources import forward
 
 
 @pytest.mark.parametrize(
-    ("equation", "letter"),
+    ("equation", "text"),
     [
-        ("bhij,bihd->bihd", "j"),
-        ("bhqk,bhvd->bhqd", "k"),
-        ("b g h n d, b h s d -> b h n s", "g"),
-        ("dd,bxcd->bxcd", "d"),
-        ("ee,bte->bte", "e"),
-        ("b h i j, b h k d -> b h i d", "j"),
-        ("b m bins, rows -> b m rows", "bins"),
+        ("bhij,bihd->bihd", "axis j stands in one operand alone, "),
+        ("bhqk,bhvd->bhqd", "axes k and v stand in one operand alone each, "),
+        ("b g h n d, b h s d -> b h n s", "axis g stands "),
+        ("dd,bxcd->bxcd", "axis d is named twice "),
+        ("ee,bte->bte", "axis e is named twice "),
+        ("b h i j, b h k d -> b h i d", "axes j and k stand "),
+        ("b m bins, rows -> b m rows", "axis bins stands "),
+        ("seed heads left, nodes heads right -> nodes heads", "axes seed, left and right stand "),
     ],
 )
-def test_letter_that_one_operand_has_alone_or_twice_is_lost(equation: str, letter: str) -> None:
-    assert next(lost_letters(equation)).text.startswith(f"axis {letter} ")
+def test_letters_that_one_operand_has_alone_or_twice_are_lost(equation: str, text: str) -> None:
+    assert told(list(lost_letters(equation))).startswith(text)
     assert holds_lost_letter(f'torch.einsum("{equation}", a, b)')
     assert holds_lost_letter(f"einsum(a, b, '{equation}')")
 
