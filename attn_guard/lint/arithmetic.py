@@ -21,6 +21,7 @@ from attn_guard.lint import (
 from attn_guard.lint.place import Place
 from attn_guard.lint.record import Event, Operands, Trouble, mask_stage, projection_of
 from attn_guard.lint.values import (
+    MASKABLE,
     UNKNOWN,
     Atom,
     Axes,
@@ -41,7 +42,6 @@ from attn_guard.lint.values import (
     united,
 )
 
-MASKABLE = (Role.SCORES, Role.WEIGHTS)
 AFTER_SOFTMAX = (Role.WEIGHTS, Role.CONTEXT)  # no factor there changes how the scores are scaled
 
 

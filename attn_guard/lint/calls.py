@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import arithmetic, cores, expressions, fillings, memory_efficient, modes, ops, single_cells, sizes
+from attn_guard.lint import cores, expressions, fillings, memory_efficient, modes, ops, single_cells, sizes
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.flash_attention import flash_attention, is_flash_attention
 from attn_guard.lint.flex_attention import create_block_mask, flex_attention
@@ -18,6 +18,7 @@ from attn_guard.lint.prefilter import holds_core, holds_product
 from attn_guard.lint.record import Event, Trouble
 from attn_guard.lint.rotary_libraries import note_counted
 from attn_guard.lint.values import (
+    MASKABLE,
     UNKNOWN,
     Bound,
     Choice,
@@ -105,11 +106,18 @@ def _take_back(frame: Frame, node: cst.Call) -> None:
             frame.rebind(given, value)
 
 
+def written_into(node: cst.Call) -> cst.Name | cst.Attribute | None:
+    """What a call is given as ``out=``."""
+    given = next((arg.value for arg in node.args if arg.keyword is not None and arg.keyword.value == "out"), None)
+    is_name = isinstance(given, cst.Name | cst.Attribute) and cst.code(given) != "None"
+    return given if isinstance(given, cst.Name | cst.Attribute) and is_name else None
+
+
 def _put_out(frame: Frame, node: cst.Call, result: Value) -> None:
     """Gives the result of ``torch.where(..., out=scores)`` to the name that it is written into."""
-    for arg in node.args:
-        if arg.keyword is not None and arg.keyword.value == "out":
-            frame.rebind(arg.value, result)
+    target = written_into(node)
+    if target is not None:
+        frame.rebind(target, result)
 
 
 def _stacked(frame: Frame, stack: Layer, layer: Instance, call: Call) -> Value:
@@ -309,6 +317,6 @@ def _paired(name: str, call: Call) -> Value:
 def opaque(call: Call) -> Value:
     """A call that is not understood: scores that go in come out as scores, but nothing is sure about them any more."""
     for value in (*call.args, *call.kwargs.values()):
-        if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
+        if isinstance(value, Tensor) and value.role in MASKABLE:
             return replace(value, traced=False, opaque=True, axes=None, last=None, order=None, grid=None)
     return UNKNOWN

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import arithmetic, masks, shapes
+from attn_guard.lint import masks, shapes
 from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import mask_stage
 from attn_guard.lint.sizes import number_of
-from attn_guard.lint.values import UNKNOWN, Filled, Flag, Kind, Mask, Meaning, Scalar, Tensor, Triangle, Value
+from attn_guard.lint.values import MASKABLE, UNKNOWN, Filled, Flag, Kind, Mask, Meaning, Scalar, Tensor, Triangle, Value
 
 
 def triangle(call: Call) -> Value:
     """``triu`` and ``tril`` of ones, or of the number that blocks."""
     upper = call.kwargs.get("upper") == Flag(True)
     value, diagonal = call.arg(0, "input"), call.given(1, "diagonal", "k")
-    if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
+    if isinstance(value, Tensor) and value.role in MASKABLE:
         return value.after(call.place.draft(StepKind.MASK, stage=mask_stage(value), fill=0.0, text="triangle"))
     shift = 0 if diagonal is None else integer(diagonal)
     return masks.triangle_of(value, call.place.draft(StepKind.MASK), upper=upper, diagonal=shift)

@@ -12,6 +12,7 @@ from attn_guard.lint import arithmetic, expressions, modes, names, ops, rows, si
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.place import Call, Place
 from attn_guard.lint.values import (
+    MASKABLE,
     UNKNOWN,
     Atom,
     AttentionMap,
@@ -165,16 +166,11 @@ class Frame:
         index = expressions.evaluate(self, only.value) if isinstance(only, cst.Index) else UNKNOWN
         owner = expressions.evaluate(self, target.value)
         fill = sizes.number_of(value)
-        if (
-            isinstance(owner, Tensor)
-            and owner.role in arithmetic.MASKABLE
-            and len(target.slice) > 1
-            and not _hides(fill)
-        ):
+        if isinstance(owner, Tensor) and owner.role in MASKABLE and len(target.slice) > 1 and not _hides(fill):
             self.rebind(target.value, owner.changed(opaque=True))  # cells that are given a score, and not hidden
         elif isinstance(owner, Tensor) and rows.are_filled(owner, index, fill):
             self.rebind(target.value, rows.filled(self.place(target), owner, fill))
-        elif isinstance(owner, Tensor) and owner.role in arithmetic.MASKABLE:
+        elif isinstance(owner, Tensor) and owner.role in MASKABLE:
             mask = arithmetic.as_mask(index)
             self.rebind(target.value, ops.fill_where(Call(self.place(target), (owner,)), owner, mask, fill))
         elif isinstance(owner, Mask | Filled) and fill is not None and isinstance(index, Mask):

@@ -20,23 +20,28 @@ def judge(path: str, text: str, comments: Suppressions, plan: Plan) -> Report | 
     """What the gotchas say about a file, its comments heeded; None if one of its regions does not parse."""
     source = cut(path, text)
     reading = read(source)
-    if any(region.is_unreadable for region in source.regions):
-        return None
+    try:
+        return (
+            None if any(region.is_unreadable for region in source.regions) else _report(source, reading, comments, plan)
+        )
+    finally:
+        source.let_go()
+        reading.let_go()
+
+
+def _report(source: Source, reading: Reading, comments: Suppressions, plan: Plan) -> Report:
     found = [finding for entry in plan.entries for finding in _findings(entry, reading)]
     unique = {(f.code, f.location.line, f.location.column): f for f in reversed(found)}
     ordered = sorted(unique.values(), key=lambda finding: finding.sort_key)
-    allowed = list(_allowed(source)) if ordered and "allow(" in text else []
+    allowed = list(_allowed(source)) if ordered and "allow(" in source.text else []
     silenced = [f for f in ordered if comments.silences(f.code, f.location.line) or any(a.holds(f) for a in allowed)]
-    report = Report(
+    return Report(
         findings=tuple(_fixable([f for f in ordered if f not in silenced], plan, source)),
         sites=reading.sites,
         files=1,
         regions=sum(region.is_parsed for region in source.regions),
         suppressed=tuple(silenced),
     )
-    source.let_go()
-    reading.let_go()
-    return report
 
 
 def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:

@@ -33,6 +33,7 @@ from attn_guard.lint.place import Call, integer
 from attn_guard.lint.record import Event, Trouble, mask_stage
 from attn_guard.lint.sdpa import scaled_dot_product_attention
 from attn_guard.lint.values import (
+    MASKABLE,
     UNKNOWN,
     Axes,
     Filled,
@@ -67,7 +68,7 @@ def dropout(call: Call) -> Value:
 
 
 def dropped(call: Call, value: Value) -> Value:
-    if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
+    if isinstance(value, Tensor) and value.role in MASKABLE:
         return value.after(call.place.draft(StepKind.DROPOUT, stage=mask_stage(value)))
     return value
 
@@ -178,7 +179,7 @@ def masked_fill(call: Call) -> Value:
 
 def fill_where(call: Call, value: Value, mask: Mask | None, fill: float | None) -> Value:
     """``value`` with ``fill`` where the mask is True."""
-    if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
+    if isinstance(value, Tensor) and value.role in MASKABLE:
         step = call.place.draft(StepKind.MASK, stage=mask_stage(value), fill=fill, text=mask.name if mask else "")
         blocks = fill is not None and fill <= masks.STRONG_FILL
         if mask and mask.meaning is Meaning.KEEPS and blocks and value.role is Role.SCORES:
@@ -224,8 +225,8 @@ def where(call: Call) -> Value:
     """``torch.where(condition, kept, other)``, and ``kept.where(condition, other)`` (see `where_method`)."""
     condition, kept, other = (call.arg(index) for index in range(3))
     for value, filling, mask in ((kept, other, as_mask(condition)), (other, kept, as_mask(condition))):
-        if isinstance(value, Tensor) and value.role in arithmetic.MASKABLE:
-            if isinstance(filling, Tensor) and filling.role in arithmetic.MASKABLE:
+        if isinstance(value, Tensor) and value.role in MASKABLE:
+            if isinstance(filling, Tensor) and filling.role in MASKABLE:
                 return replace(value, opaque=True, traced=False)
             fill = sizes.number_of(filling)
             if rows.speaks(condition) and rows.are_filled(value, condition, fill):

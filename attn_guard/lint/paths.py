@@ -19,13 +19,16 @@ _SWITCH = re.compile(
     r"|flash|sdpa|fused|scaled_dot_product|xformers|memory_efficient|mem_efficient|eager|naive|checkpoint",
     re.IGNORECASE,
 )
-_MISSING_MASK = re.compile(r"\b\w*mask\w* is (?:not )?None\b", re.IGNORECASE)
+_MISSING_MASK = (  # by the side of a branch on which it is missing
+    re.compile(r"\b\w*mask\w* is None\b", re.IGNORECASE),
+    re.compile(r"\b\w*mask\w* is not None\b", re.IGNORECASE),
+)
 _ABOUT_MASKS = re.compile(r"mask|causal|cross|past|cache|prev|len|size|shape|pad|train", re.IGNORECASE)
 
 
 def masked_beside(site: SiteDraft, other: SiteDraft) -> bool:
     """Whether a site is surely without a mask, and an implementation switch leads to another one that has one."""
-    if not site.is_unmasked or first_mask(other) is None or any(map(_asks_for_a_mask, site.branches)):
+    if not site.is_unmasked or first_mask(other) is None or any(map(_is_for_no_mask, site.branches)):
         return False
     parted = _parted(site.branches, other.branches)
     return (
@@ -35,17 +38,17 @@ def masked_beside(site: SiteDraft, other: SiteDraft) -> bool:
     )
 
 
-def _asks_for_a_mask(branch: Branch) -> bool:
-    """Whether it is decided in a branch by a mask whether there is one: ``if mask is None``."""
-    node, _ = branch
-    return isinstance(node, cst.If | cst.IfExp) and bool(_MISSING_MASK.search(cst.code(node.test)))
+def _is_for_no_mask(branch: Branch) -> bool:
+    """Whether a branch is taken because there is no mask: ``if mask is None``."""
+    node, side = branch
+    return isinstance(node, cst.If | cst.IfExp) and _MISSING_MASK[side].search(cst.code(node.test)) is not None
 
 
 def _asks_for_an_argument(node: cst.CSTNode, region: Region) -> bool:
     """Whether a test asks, among other things, if an argument of the function is given: it may be the mask."""
     tree, test = region.tree, cst.code(node.test) if isinstance(node, cst.If | cst.IfExp) else ""
-    params = [*tree.params.params, *tree.params.kwonly_params] if tree else []
-    return any(re.search(rf"\b{param.name.value} is (?:not )?None\b", test) for param in params)
+    params = [*tree.params.posonly_params, *tree.params.params, *tree.params.kwonly_params] if tree else []
+    return any(re.search(rf"(?<![\w.]){param.name.value} is (?:not )?None\b", test) for param in params)
 
 
 def exclude_each_other(branches: Set[Branch], others: Set[Branch]) -> bool:

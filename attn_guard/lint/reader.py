@@ -56,15 +56,14 @@ def read(source: Source) -> Reading:
     visits: dict[Region, tuple[Walk, Visit]] = {}
     for region in reversed(starts):  # callers first: what they come through need not be walked again
         walk = Walk(source, shared)
-        if region in visits:
-            if region.owner:
-                walk.plain_instance(region.owner)
-            continue
         try:
-            walk.start(region)
+            if region not in visits:
+                walk.start(region)
+            elif region.owner:
+                walk.plain_instance(region.owner)
         except RecursionError:  # an expression of a thousand terms; no attention is written like that
             continue
-        if region.tree is not None:
+        if region not in visits and region.tree is not None:
             walks[region] = walk
             for visited, visit in walk.record.visits.items():
                 visits.setdefault(visited, (walk, visit))

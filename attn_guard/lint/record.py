@@ -125,12 +125,13 @@ class Inside:
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """A walk through a function on the way of another: the object whose method it is, what it returned, and the
-    softmaxes of the sites that were seen meanwhile."""
+    """A walk through a function on the way of another: the object whose method it is, what it returned, and what was seen
+    and noted meanwhile, the sites by their softmaxes."""
 
     instance: Instance | None
     returned: list[Value]
     seen: list[cst.CSTNode]
+    noted: dict[Trouble, list[Event]]
 
 
 @dataclass(eq=False)
@@ -160,11 +161,22 @@ class Record:
     visits: dict[Region, Visit] = field(default_factory=dict)
     seen: list[cst.CSTNode] = field(default_factory=list)  # softmaxes of the sites, whenever one is seen
 
+    @property
+    def extent(self) -> tuple[int, dict[Trouble, int]]:
+        """How much was seen and noted so far."""
+        return len(self.seen), {trouble: len(events) for trouble, events in self.noted.items()}
+
+    def since(self, before: tuple[int, dict[Trouble, int]], instance: Instance | None, returned: list[Value]) -> Visit:
+        """The walk of a function that began at this extent."""
+        seen, noted = before
+        new = {trouble: events[noted.get(trouble, 0) :] for trouble, events in self.noted.items()}
+        return Visit(instance, returned, self.seen[seen:], new)
+
     def within(self, region: Region, visit: Visit) -> Record:
         """What was seen in one of the functions that the walk has come through."""
         return Record(
             sites={softmax: self.sites[softmax] for softmax in visit.seen},
-            noted={t: [event for event in events if event.draft.region is region] for t, events in self.noted.items()},
+            noted=visit.noted,
             operands=[operands for operands in self.operands if operands.core.region is region],
             attended=[draft for draft in self.attended if draft.region is region],
             thirds=[(cut, projection) for cut, projection in self.thirds if cut.region is region],

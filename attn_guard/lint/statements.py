@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Many
 
 from attn_guard.anatomy import StepKind
-from attn_guard.lint import expressions, modes, ops, single_cells, sizes, softmax_count
+from attn_guard.lint import calls, expressions, modes, ops, single_cells, sizes, softmax_count
 from attn_guard.lint import nodes as cst
 from attn_guard.lint.attributes import stays_behind
 from attn_guard.lint.frame import Frame
@@ -94,7 +94,7 @@ def _expression(frame: Frame, node: cst.BaseExpression) -> None:
     step = last_step(value)
     if step and step.node is node and step.kind is StepKind.SOFTMAX:
         softmax_count.note_unused(step, frame.walk.record)
-    if name not in ops.OUT_OF_PLACE or any(arg.keyword and arg.keyword.value == "out" for arg in node.args):
+    if name not in ops.OUT_OF_PLACE or calls.written_into(node) is not None:
         return
     if isinstance(value, Tensor) and step and step.node is node:
         frame.walk.record.drop(step, value.core)

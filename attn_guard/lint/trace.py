@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from attn_guard.lint import expressions, modes, names
 from attn_guard.lint import nodes as cst
+from attn_guard.lint.arithmetic import as_mask
 from attn_guard.lint.building import expression
 from attn_guard.lint.calls import opaque
 from attn_guard.lint.decorators import decorator_arguments
@@ -16,7 +17,7 @@ from attn_guard.lint.inherited_layers import inherit
 from attn_guard.lint.loaders import loop_over
 from attn_guard.lint.masks import argument
 from attn_guard.lint.place import Call
-from attn_guard.lint.record import Record, Visit
+from attn_guard.lint.record import Record
 from attn_guard.lint.regions import Class, Region, Source
 from attn_guard.lint.statements import run_body
 from attn_guard.lint.values import (
@@ -33,6 +34,7 @@ from attn_guard.lint.values import (
     Value,
     join,
 )
+from attn_guard.lint.zero_rates import is_without_dropout
 
 _DEPTH = 6
 _BUDGET = 4000  # statements of one walk, those of called functions included
@@ -86,29 +88,39 @@ class Walk:
         if owner not in self._shared.plain:
             instance = Instance(owner)
             self._shared.plain[owner] = instance, Record()
-            self._shared.plain[owner] = instance, self._constructed(instance)
+            outer, self._stack = self._stack, []  # what is kept for all walks must not depend on how deep this one is
+            try:
+                self._shared.plain[owner] = instance, self._constructed(instance)
+            finally:
+                self._stack = outer
         return self._shared.plain[owner][0]
 
     def _initialise(self, instance: Instance) -> None:
         """Gives an object its attributes. Of those that are made of equal arguments, only the first is constructed."""
-        key = instance.identity
-        if key not in self._shared.made:
-            self._constructed(instance)
-            self._shared.made[key] = dict(instance.attributes)
         instance.ready = True
-        instance.attributes.update(self._shared.made[key])
+        key = instance.identity
+        made = self._shared.made.get(key)
+        if made is None:
+            model = Instance(instance.type, instance.made)
+            self._constructed(model)
+            made = model.attributes
+            if len(self._stack) < _DEPTH - 2:  # deeper down, not all that the constructor calls was walked
+                self._shared.made[key] = made
+        for name, value in made.items():
+            instance.attributes.setdefault(name, value)
 
     def _constructed(self, instance: Instance) -> Record:
         """Walks the constructor for the attributes that it sets; what it sees goes into a record of its own."""
         instance.ready = True
         constructor = self._method(instance.type, "__init__")
         outer, self.record = self.record, Record()
+        budget, self.budget = self.budget, _BUDGET
         if constructor is not None:
             self._walk(Closure(constructor, instance=instance), instance.made)
         elif instance.made is not None:
             for path in self.foreign_bases(instance.type):
                 inherit(instance, path, instance.made)
-        seen, self.record = self.record, outer
+        seen, self.record, self.budget = self.record, outer, budget
         return seen
 
     def _method(self, owner: Class, name: str) -> Region | None:
@@ -193,12 +205,12 @@ class Walk:
         frame = Frame(self, region, {}, function.instance, function.scope, outer)
         self._bind(frame, node, call)
         self._stack.append(node)
-        branches, calls, seen = self.record.branches, self.record.calls, len(self.record.seen)
+        branches, calls, before = self.record.branches, self.record.calls, self.record.extent
         self.record.calls = [*calls, call] if call else calls
         comes_from_outside = call is not None and call.place.region is not region
         if comes_from_outside:
             self.record.walked.add(node)
-        is_whole = comes_from_outside and function.inner is None and self._sees_all(frame)
+        is_whole = call is not None and comes_from_outside and self._sees_all(frame, function, call)
         try:
             if isinstance(node, cst.Lambda):
                 return expressions.evaluate(frame, node.body)
@@ -210,7 +222,7 @@ class Walk:
         if len(self._stack) == 0:
             self.record.returned = frame.returned
         elif is_whole and self.budget > 0:
-            self.record.visits.setdefault(region, Visit(function.instance, frame.returned, self.record.seen[seen:]))
+            self.record.visits.setdefault(region, self.record.since(before, function.instance, frame.returned))
         self.changed = [(at, name, frame.names[name]) for name, at in frame.borrowed.items() if name in frame.changed]
         for name, (step, core) in frame.masked.items():
             if len(re.findall(rf"\b{name}\b", region.text)) == 1:
@@ -220,21 +232,44 @@ class Walk:
             result = join(result, other)
         return result
 
-    def _sees_all(self, frame: Frame) -> bool:
-        """Whether a call leads through all that a walk from the function itself would see: nothing that is only known
-        here can decide a branch, and what it calls is walked, too."""
+    def _sees_all(self, frame: Frame, function: Closure, call: Call) -> bool:
+        """Whether a call leads through all that a walk from the function itself would see: what it calls is walked,
+        nothing that is only known here decides a branch or excuses anything, and no argument loses what its name says.
+        """
+        region, text = frame.region, frame.region.text
         return (
-            frame.region in self._shared.roots
-            and frame.region.name != "__init__"
+            region in self._shared.roots
+            and region.name != "__init__"
+            and function.inner is None
             and len(self._stack) < _DEPTH - 2
-            and not any(map(_is_fixed, frame.names.values()))
-            and not (frame.instance and self._is_known_better(frame.instance))
+            and self.record.mode_tests == 0
+            and not any(_is_fixed(name, value, text) for name, value in frame.names.items())
+            and not (frame.instance and self._is_known_better(frame.instance, text))
+            and self._means_the_same(frame, function)
+            and not any(map(is_without_dropout, (call.place, frame.place(call.place.node))))
         )
 
-    def _is_known_better(self, instance: Instance) -> bool:
+    def _is_known_better(self, instance: Instance, text: str) -> bool:
         """Whether an attribute of an object is fixed that is open as long as nothing is known of its arguments."""
         usual = self.plain_instance(instance.type).attributes
-        return any(_is_fixed(value) and usual.get(name) != value for name, value in instance.attributes.items())
+        return any(
+            _is_fixed(name, value, text) and usual.get(name) != value for name, value in instance.attributes.items()
+        )
+
+    def _means_the_same(self, frame: Frame, function: Closure) -> bool:
+        """Whether each argument whose name says something about it is given under this name."""
+        node = function.node
+        assert node is not None
+        params = [*node.params.posonly_params, *node.params.params, *node.params.kwonly_params]
+        names_given = [param.name.value for param in params]
+        promised = _promised_masks(frame.region.owner) if frame.region.owner else {}
+        for param in params:
+            name = param.name.value
+            own = promised.get(name) or _argument(param, constructor=False)
+            is_bare = names.is_value(name) and frame.region.owner is not None
+            if (as_mask(own) or is_bare or names.is_memory(name, names_given)) and frame.names.get(name) != own:
+                return False
+        return True
 
     def _bind(self, frame: Frame, node: cst.FunctionDef | cst.Lambda, call: Call | None) -> None:
         """Gives the parameters their values."""
@@ -273,9 +308,11 @@ class Walk:
         return replace(value, timed=(1, loop)) if loop and isinstance(value, Unknown) else value
 
 
-def _is_fixed(value: Value) -> bool:
-    """Whether it is None, true, false or a number, each of which may decide what runs."""
-    return isinstance(value, Nothing | Flag) or (isinstance(value, Scalar) and value.is_number)
+def _is_fixed(name: str, value: Value, text: str) -> bool:
+    """Whether a value may decide what runs in a text: None, true, false, a number, or a size that may be None."""
+    if isinstance(value, Scalar) and not value.is_number:
+        return f"{name} is None" in text or f"{name} is not None" in text
+    return isinstance(value, Nothing | Flag | Scalar)
 
 
 def _is_decorator(decorator: cst.Decorator, name: str) -> bool:

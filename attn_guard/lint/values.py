@@ -174,6 +174,8 @@ class Role(StrEnum):
     CONTEXT = "context"
 
 
+MASKABLE = (Role.SCORES, Role.WEIGHTS)
+
 Axes: TypeAlias = "tuple[Scalar | None, ...]"
 
 

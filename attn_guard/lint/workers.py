@@ -37,8 +37,12 @@ def spread(work: Callable[[File], Result], files: Iterable[File], jobs: int) -> 
 
     kept, handed = itertools.tee(every)
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(_method())) as pool:
-        results = pool.map(work, handed, chunksize=_CHUNK)  # takes every file before it gives the first result
-        yield from zip(kept, results, strict=True)
+        try:
+            results = pool.map(work, handed, chunksize=_CHUNK)  # takes every file before it gives the first result
+            yield from zip(kept, results, strict=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _method() -> str:

@@ -10,9 +10,7 @@ from attn_guard.lint.attributes import assigned
 from attn_guard.lint.place import Place
 from attn_guard.lint.regions import Region
 
-_RATE = r"\b(?:\w*drop\w*|p)"
-_ZERO = re.compile(rf"{_RATE} (?:==|<=) 0(?:\.0)?(?!\S)|\bnot (?:\w+\.)*{_RATE}(?!\S)")
-_ABOVE = re.compile(rf"(?:\w+\.)*{_RATE}(?: (?:>|!=) 0(?:\.0)?)?")
+_RATE = re.compile(r"(?:attn_|attention_|attn_probs_|attention_probs_)?(?:drop|dropout|pdrop)(?:_p|_prob|_rate)?|p")
 
 
 def is_without_dropout(place: Place) -> bool:
@@ -25,20 +23,38 @@ def is_without_dropout(place: Place) -> bool:
 
 def _means_zero(test: cst.BaseExpression, region: Region, holds: bool) -> bool:
     """Whether the rate must be 0 where a test holds, or does not hold."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not) and _is_flag(test.expression):
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         return _means_zero(test.expression, region, not holds)
-    if not holds:
-        return _ABOVE.fullmatch(cst.code(test)) is not None
-    return any(_ZERO.search(text) and " or " not in text for text in (cst.code(test), *_spelled_out(test, region)))
+    if isinstance(test, cst.BooleanOperation):
+        every = isinstance(test.operator, cst.And) is holds  # both parts have the value that the whole has
+        return every and any(_means_zero(part, region, holds) for part in (test.left, test.right))
+    if isinstance(test, cst.Comparison):
+        return _compares_with_zero(test, holds)
+    return (not holds and _is_rate(test)) or any(_means_zero(value, region, holds) for value in _kept(test, region))
 
 
-def _is_flag(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name) and node.value.value == "self"
+def _compares_with_zero(test: cst.Comparison, holds: bool) -> bool:
+    """``rate == 0``, or the other side of ``rate > 0``."""
+    only = test.comparisons[0] if len(test.comparisons) == 1 else None
+    if only is None or not _is_rate(test.left) or cst.code(only.comparator) not in ("0", "0.0"):
+        return False
+    return isinstance(only.operator, cst.Equal | cst.LessThanEqual if holds else cst.NotEqual | cst.GreaterThan)
 
 
-def _spelled_out(test: cst.BaseExpression, region: Region) -> list[str]:
-    """What the constructor put into a flag of the module."""
+def _is_rate(node: cst.BaseExpression) -> bool:
+    """``dropout``, ``self.attn_drop``, ``config.attention_dropout``; not ``drop_path``."""
+    name = node.attr if isinstance(node, cst.Attribute) else node
+    return isinstance(name, cst.Name) and _RATE.fullmatch(name.value) is not None
+
+
+def _kept(test: cst.BaseExpression, region: Region) -> list[cst.BaseExpression]:
+    """What the constructor put into a flag of the module, ``self.flash``."""
     constructor = region.owner.methods.get("__init__") if region.owner else None
-    if constructor is None or not isinstance(test, cst.Attribute) or not _is_flag(test):
+    is_own = isinstance(test, cst.Attribute) and isinstance(test.value, cst.Name) and test.value.value == "self"
+    if constructor is None or not isinstance(test, cst.Attribute) or not is_own:
         return []
-    return [cst.code(value) for target, value in assigned(constructor) if target.attr.value == test.attr.value]
+    return [
+        value
+        for target, value in assigned(constructor)
+        if target.attr.value == test.attr.value and not isinstance(value, cst.Attribute | cst.Name)
+    ]

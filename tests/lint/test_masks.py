@@ -201,6 +201,7 @@ def test_mask_that_is_written_into_the_scores_is_not_thrown_away() -> None:
     )
     assert codes(forward(body)) == []
     assert codes(forward(body.replace(", out=scores", ""))) == ["ATN202"]
+    assert codes(forward(body.replace("out=scores", "out=None"))) == ["ATN202"]
 
 
 def test_result_that_is_written_into_a_name_is_known_by_it() -> None:

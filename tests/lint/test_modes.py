@@ -98,6 +98,12 @@ BY_HAND = "self.attn_drop(self.softmax(q @ k.mT * self.scale)) @ v"
         ("True", "self.dropout == 0.1", ["ATN501"]),
         ("True", "self.dropout > 0.0", ["ATN501"]),
         ("True", "not self.depth", ["ATN501"]),
+        ("True", "not self.drop_path", ["ATN501"]),
+        ("True", "self.drop_path == 0", ["ATN501"]),
+        ("True", "not self.dropout_on_cls", ["ATN501"]),
+        ("True", "not self.dropout == 0.0", ["ATN501"]),
+        ("True", "not (self.dropout > 0.0 or self.training_free)", []),
+        ("True", "self.dropout == 0.0 or self.flash", ["ATN501"]),
     ],
 )
 def test_a_branch_without_dropout_has_a_rate_of_0(flag: str, test: str, found: list[str]) -> None:
@@ -112,6 +118,9 @@ def test_a_branch_without_dropout_has_a_rate_of_0(flag: str, test: str, found: l
         ("True", "self.dropout > 0.0", []),
         ("True", "self.dropout", []),
         ("True", "self.dropout > 0.0 and t > 8", ["ATN501"]),
+        ("True", "self.dropout > 0.0 or t > 8", []),
+        ("True", "self.drop_path", ["ATN501"]),
+        ("True", "drop_mask", ["ATN501"]),
         ("dropout == 0.0", "self.flash", ["ATN501"]),
     ],
 )

@@ -134,6 +134,16 @@ def test_path_for_the_case_that_there_is_no_mask_is_fine() -> None:
     assert codes(forward(asked + textwrap.dedent(body).replace("keep is", "keep_mask is"))) == []
 
 
+def test_path_that_is_sure_to_have_a_mask_is_found() -> None:
+    body = SWITCHED.format(switch="self.flash", plain=PLAIN, fused="attn_mask=mask")
+    assert codes(forward("if mask is None:\n    raise ValueError\n" + body)) == ["ATN209"]
+
+
+def test_path_behind_a_module_of_its_own_name_is_found() -> None:
+    body = SWITCHED.format(switch="self.x is not None and self.flash", plain=PLAIN, fused="attn_mask=mask")
+    assert codes(forward(body)) == ["ATN209"]
+
+
 def test_path_behind_an_optional_module_is_found() -> None:
     body = SWITCHED.format(switch="xformers is not None", plain=PLAIN, fused="attn_mask=mask")
     assert codes(forward(body)) == ["ATN209"]

@@ -89,6 +89,9 @@ def test_rows_are_weighed_by_how_sure_they_are(gate: str, change: str) -> None:
     [
         "~keep.any(dim=-2, keepdim=True)",  # of the queries
         "(x == 0).all(-1)[:, None, None, :]",  # of the features
+        "(x == 0).all(-1)[:, None, None]",
+        "(x == 0).all(-1)[:, None].unsqueeze(1)",
+        "torch.isnan(x[..., 0])[:, None, None, :]",  # what is missing in a series
         "(x == 0).all(-1, keepdim=True).transpose(-2, -1)",
         "~mask",
         "keep == 0",

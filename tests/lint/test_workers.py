@@ -27,6 +27,11 @@ def touch(file: File) -> None:
     file.path.touch()
 
 
+def touch_slowly(file: File) -> None:
+    time.sleep(0.02)
+    file.path.touch()
+
+
 def processes(work: list[File], jobs: int) -> set[int]:
     """Those that did the work."""
     return {worker for _, worker in spread(process, work, jobs)}
@@ -76,3 +81,13 @@ def test_processes_begin_before_the_last_file_is_found(tmp_path: Path) -> None:
             time.sleep(0.01)
 
     assert len(list(spread(touch, found(), jobs=2))) == 8
+
+
+def test_interrupt_while_files_are_found_does_not_wait_for_all_that_was_handed_out(tmp_path: Path) -> None:
+    def found() -> Iterator[File]:
+        yield from (File(tmp_path / str(index), False, 1_000_000) for index in range(200))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(spread(touch_slowly, found(), jobs=2))
+    assert len(list(tmp_path.iterdir())) < 100
