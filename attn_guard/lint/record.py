@@ -125,8 +125,8 @@ class Inside:
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """A walk through a function on the way of another: the object whose method it is, what it returned, and what was seen
-    and noted meanwhile, the sites by their softmaxes."""
+    """A walk through a function on the way of another: the object whose method it is, what it returned, and what was
+    seen and noted meanwhile, the sites by their softmaxes."""
 
     instance: Instance | None
     returned: list[Value]
