@@ -136,6 +136,6 @@ def fix(blamed: Blamed) -> Fix | None:
     elif blamed.called == "where":
         candidates = [blamed.argument(1, "input"), blamed.argument(2, "other")]
     numbers = [part for part in candidates if part and part.is_number]
-    if len(numbers) != 1 or not blamed.finding.fails:
+    if len(numbers) != 1:
         return None
     return blamed.replacing(numbers[0], 'float("-inf")')

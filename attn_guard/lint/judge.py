@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from attn_guard.anatomy import Site
-from attn_guard.findings import Finding, Report
+from attn_guard.findings import Finding, Report, Severity
 from attn_guard.gotchas.registry import Entry
 from attn_guard.lint.decorators import decorator_calls
 from attn_guard.lint.plan import Plan
@@ -57,11 +57,11 @@ def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:
 
 
 def _fixable(findings: list[Finding], plan: Plan, source: Source) -> Iterator[Finding]:
-    """Findings with the fixes that their gotchas know."""
-    made = {entry.gotcha.code: entry.fix for entry in plan.entries}
+    """Findings with the fixes that their gotchas know. What one only remarks, although it can be sure, stays as it is."""
+    known = {entry.gotcha.code: (entry.fix, entry.gotcha.severity) for entry in plan.entries}
     for finding in findings:
-        make = made.get(finding.code)
-        if make is not None:
+        make, severity = known.get(finding.code, (None, finding.severity))
+        if make is not None and (finding.fails or severity is Severity.INFO):
             from attn_guard.lint.fixes import with_fix  # late, as it brings libcst
 
             finding = with_fix(finding, make, source)
