@@ -57,7 +57,7 @@ def _findings(entry: Entry, reading: Reading) -> Iterator[Finding]:
 
 
 def _fixable(findings: list[Finding], plan: Plan, source: Source) -> Iterator[Finding]:
-    """Findings with the fixes that their gotchas know. What is only remarked, by one that can be sure, stays as it is."""
+    """Findings with the fixes that their gotchas know. What one that can be sure only remarks stays as it is."""
     known = {entry.gotcha.code: (entry.fix, entry.gotcha.severity) for entry in plan.entries}
     for finding in findings:
         make, severity = known.get(finding.code, (None, finding.severity))
