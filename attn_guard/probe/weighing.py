@@ -114,8 +114,8 @@ class Weighing:
 
     @property
     def compares(self) -> bool:
-        """Whether the softmax is over more than one score."""
-        return self._along is not None and self._size_of(self._along) > 1
+        """Whether the softmax is over more than one score, or the sum over more than one weight."""
+        return self._kept is not None or (self._along is not None and self._size_of(self._along) > 1)
 
     @property
     def _along(self) -> int | None:

@@ -65,12 +65,24 @@ class Clusters(nn.Module):
         return self.assign(x).softmax(-1).mT @ x
 
 
+class Bounded(nn.Module):
+    """Scores of a kind that is not followed; the softmax is over one of them alone, the sum over all positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = nn.Linear(D, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (torch.tanh(self.score(x)).softmax(-1) * x).sum(dim=1)
+
+
 KINDS = [
     (Linear, Reason.LINEAR),
     (Efficient, Reason.LINEAR),
     (Sigmoid, Reason.NO_SOFTMAX),
     (Outlook, Reason.PREDICTED),
     (Clusters, Reason.OTHER),
+    (Bounded, Reason.OTHER),
 ]
 
 
