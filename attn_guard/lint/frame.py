@@ -111,9 +111,8 @@ class Frame:
         if isinstance(value, Scalar) and name != "_" and len(value.powers) == 1:
             atom, power = value.powers[0]
             if ".shape[" in atom.name and power == 1.0 and value.number == 1.0:
-                size = (
-                    names.size_called(name) if len(name.strip("_")) > 1 else None
-                )  # H in a shape is as often a height
+                # H in a shape is as often a height
+                size = names.size_called(name) if len(name.strip("_")) > 1 else None
                 if size is None and atom.name.endswith("[-1]"):
                     return value  # known best by whose last axis it is
                 return Scalar(powers=((Atom(self._own(name), size, atom.axis), 1.0),))
