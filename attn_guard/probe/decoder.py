@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -129,12 +130,23 @@ class Decoder:
         if self.cache is None:
             return None
         given = copied(self.arguments.get(self.cache))
-        parameter = parameters_of(self.xray.module).get(self.cache)
         transformers = sys.modules.get("transformers")
         of_features = self.arguments[self.main].is_floating_point()
-        if given is None and of_features and transformers and parameter and "Cache" in str(parameter.annotation):
+        if given is None and of_features and transformers and self._asks_for(transformers.Cache):
             return transformers.DynamicCache()
         return None if holds(given) else given
+
+    def _asks_for(self, kind: type) -> bool:
+        """Whether the cache argument is annotated with a class, or one that is derived from it."""
+        module = self.xray.module
+        parameter = parameters_of(module).get(self.cache or "")
+        annotation: Any = parameter.annotation if parameter else None
+        if isinstance(annotation, str):  # not evaluated yet: the names mean what they mean in the module's file
+            known = getattr(inspect.unwrap(type(module).forward), "__globals__", {})
+            options = [known.get(name) for name in re.findall(r"\w+", annotation)]
+        else:
+            options = [annotation, *get_args(annotation)]
+        return any(isinstance(option, type) and issubclass(option, kind) for option in options)
 
     def output(self, run: Run, length: int) -> Tensor | None:
         """The returned tensor that holds one row per position, time first."""
