@@ -150,13 +150,13 @@ class Weighing:
 
     @property
     def _later_sums(self) -> Iterator[tuple[int, int]]:
-        """What is summed once more, and along which axis."""
+        """What is summed once more, and along which axis; a mean of everything, such as a loss, is of no axis."""
         tape = self.flow.tape
         pending = list((_total(self.flow, self.context) or self.context).outputs)
         while pending:
             value = pending.pop()
             for op in tape.consumers(value):
-                if op.name in _SUMS:
+                if op.name in _SUMS and len(op.args) > 1:
                     yield from ((value, axis) for axis in _axes_of(op.args, tape.values[value].dim()))
                 if op.name in _SUMS | LAYOUT | PRODUCT:
                     pending += op.outputs

@@ -252,10 +252,11 @@ class TestSumsOneAfterAnother:
 
         assert self.found(Views, torch.randn(2, 1, 6, D)) == [(Axis.KEYS, 1)]
 
-    def test_a_later_sum_over_features(self) -> None:
+    @pytest.mark.parametrize("last", [lambda x: x.sum(-1), lambda x: x.mean()])
+    def test_a_later_sum_over_features_or_a_loss(self, last: Callable[[Tensor], Tensor]) -> None:
         class Samples(GatedPooling):
             def forward(self, x: Tensor) -> Tensor:
-                return (self.score(x).softmax(dim=0) * x).sum(1).sum(-1)
+                return last((self.score(x).softmax(dim=0) * x).sum(1))
 
         report = attn_guard.check(seeded(Samples), features())
         assert [one.message for one in report if one.fails] == ["softmax runs over the batch"]
