@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from attn_guard.anatomy import Size, Stage
 from attn_guard.findings import Location
 from attn_guard.probe.anatomist import Anatomy
-from attn_guard.probe.flow import LAYOUT, MATMUL, Projection
+from attn_guard.probe.flow import LAYOUT, MATMUL, SOFTMAX, Projection
 from attn_guard.probe.influence import by_bit, decoded, halves
 from attn_guard.probe.origins import Rows, feature_axis
 from attn_guard.probe.replay import Replay
 from attn_guard.probe.sites import Trace
-from attn_guard.probe.tape import Tape, same
+from attn_guard.probe.tape import Op, Tape, same
 
 PARTS = (Stage.QUERY, Stage.KEY, Stage.VALUE)
 
@@ -115,10 +115,17 @@ class Wiring:
         if len(self.names) < len(PARTS) or len({(holder(name), self._shape(name)) for name in self.names.values()}) > 1:
             return
         for part, other in ((part, other) for part in PARTS for other in PARTS if part is not other):
-            source = self.projections[other].op.output
-            if self.projections[part].activation in self.tape.descendants([source]):
+            if self._is_made_of(self.projections[part].activation, self.projections[other].op):
                 yield Mixup(part, other, "", self.projections[part].op.location)
                 return
+
+    def _is_made_of(self, activation: int, source: Op) -> bool:
+        """Whether an activation was computed from what an operation made, and not by an attention in between: slots
+        that attend several times to the same keys and values are made of these."""
+        if activation not in self.tape.descendants([source.output]):
+            return False
+        later = (op.output for op in self.tape.ops[source.index + 1 :] if op.name in SOFTMAX)
+        return not any(activation in self.tape.descendants([weights]) for weights in later)
 
     @property
     def output_goes_nowhere(self) -> bool:

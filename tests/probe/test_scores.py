@@ -219,6 +219,26 @@ class TestSoftmaxAxis:
 
         assert codes(seeded(Slots)) == []
 
+    def test_slots_that_attend_again_ask_what_they_were_made_of(self) -> None:
+        class Again(nn.Module):
+            def __init__(self, chained: bool) -> None:
+                super().__init__()
+                self.chained = chained
+                self.slots = nn.Parameter(torch.randn(4, D))
+                self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+
+            def forward(self, x: Tensor) -> Tensor:
+                k = self.k(x)
+                v = self.v(k if self.chained else x)
+                slots = self.slots.expand(len(x), -1, -1)
+                for _ in range(3):
+                    weights = (self.q(slots) @ k.mT * D**-0.5).softmax(dim=1) + 1e-8
+                    slots = slots + (weights / weights.sum(dim=-1, keepdim=True)) @ v
+                return slots
+
+        assert codes(seeded(Again, False)) == []
+        assert "ATN403" in codes(seeded(Again, True))
+
 
 class TestWeightsTransposed:
     @pytest.mark.parametrize("base", [Encoder, Core])
