@@ -109,8 +109,7 @@ def _take_back(frame: Frame, node: cst.Call) -> None:
 def written_into(node: cst.Call) -> cst.Name | cst.Attribute | None:
     """What a call is given as ``out=``."""
     given = next((arg.value for arg in node.args if arg.keyword is not None and arg.keyword.value == "out"), None)
-    is_name = isinstance(given, cst.Name | cst.Attribute) and cst.code(given) != "None"
-    return given if isinstance(given, cst.Name | cst.Attribute) and is_name else None
+    return given if isinstance(given, cst.Name | cst.Attribute) and cst.code(given) != "None" else None
 
 
 def _put_out(frame: Frame, node: cst.Call, result: Value) -> None:

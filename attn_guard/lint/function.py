@@ -130,9 +130,8 @@ class Function:
     def parameters(self) -> tuple[str, ...]:
         """Names of its arguments, ``*args`` and ``**kwargs`` included."""
         params = self._tree.params
-        plain = [*params.posonly_params, *params.params, *params.kwonly_params]
         stars = [star for star in (params.star_arg, params.star_kwarg) if isinstance(star, cst.Param)]
-        return tuple(param.name.value for param in (*plain, *stars))
+        return tuple(param.name.value for param in (*params.single, *stars))
 
     @property
     def misread_masks(self) -> Iterator[Fault]:
@@ -488,8 +487,7 @@ class Function:
     @property
     def unread_padding_masks(self) -> Iterator[tuple[str, Location]]:
         """Padding masks among the arguments that the body never reads."""
-        params = self._tree.params
-        for param in (*params.posonly_params, *params.params, *params.kwonly_params):
+        for param in self._tree.params.single:
             name = param.name.value
             is_promised = self.declares_mask(name)
             is_unread = (is_promised or names.is_padding_mask(name)) and not self._tree.body.holds_name(name)

@@ -21,9 +21,9 @@ def judge(path: str, text: str, comments: Suppressions, plan: Plan) -> Report | 
     source = cut(path, text)
     reading = read(source)
     try:
-        return (
-            None if any(region.is_unreadable for region in source.regions) else _report(source, reading, comments, plan)
-        )
+        if any(region.is_unreadable for region in source.regions):
+            return None
+        return _report(source, reading, comments, plan)
     finally:
         source.let_go()
         reading.let_go()

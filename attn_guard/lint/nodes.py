@@ -450,6 +450,11 @@ class Parameters(CSTNode):
     kwonly_params: list[Param]
     star_kwarg: Param | None
 
+    @property
+    def single(self) -> list[Param]:
+        """Those that take one argument each: all but ``*args`` and ``**kwargs``."""
+        return [*self.posonly_params, *self.params, *self.kwonly_params]
+
 
 class Lambda(BaseExpression):
     params: Parameters

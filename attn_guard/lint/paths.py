@@ -47,7 +47,7 @@ def _is_for_no_mask(branch: Branch) -> bool:
 def _asks_for_an_argument(node: cst.CSTNode, region: Region) -> bool:
     """Whether a test asks, among other things, if an argument of the function is given: it may be the mask."""
     tree, test = region.tree, cst.code(node.test) if isinstance(node, cst.If | cst.IfExp) else ""
-    params = [*tree.params.posonly_params, *tree.params.params, *tree.params.kwonly_params] if tree else []
+    params = tree.params.single if tree else []
     return any(re.search(rf"(?<![\w.]){param.name.value} is (?:not )?None\b", test) for param in params)
 
 

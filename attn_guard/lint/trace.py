@@ -260,7 +260,7 @@ class Walk:
         """Whether each argument whose name says something about it is given under this name."""
         node = function.node
         assert node is not None
-        params = [*node.params.posonly_params, *node.params.params, *node.params.kwonly_params]
+        params = node.params.single
         names_given = [param.name.value for param in params]
         promised = _promised_masks(frame.region.owner) if frame.region.owner else {}
         for param in params:

@@ -50,11 +50,8 @@ def _is_rate(node: cst.BaseExpression) -> bool:
 def _kept(test: cst.BaseExpression, region: Region) -> list[cst.BaseExpression]:
     """What the constructor put into a flag of the module, ``self.flash``."""
     constructor = region.owner.methods.get("__init__") if region.owner else None
-    is_own = isinstance(test, cst.Attribute) and isinstance(test.value, cst.Name) and test.value.value == "self"
-    if constructor is None or not isinstance(test, cst.Attribute) or not is_own:
-        return []
-    return [
-        value
-        for target, value in assigned(constructor)
-        if target.attr.value == test.attr.value and not isinstance(value, cst.Attribute | cst.Name)
-    ]
+    match test:
+        case cst.Attribute(value=cst.Name("self")) if constructor is not None:
+            values = [value for target, value in assigned(constructor) if target.attr.value == test.attr.value]
+            return [value for value in values if not isinstance(value, cst.Attribute | cst.Name)]
+    return []

@@ -137,7 +137,7 @@ class XRay:
         known = {site.trace.softmax.output for site in self.sites}
         return tuple(weighings(self.flow, known, taken))
 
-    @property
+    @cached_property
     def pooled(self) -> tuple[Site, ...]:
         """The sites of attention pooling and of additive attention."""
         return tuple(one.site for one in self.weighings if one.is_over_positions)
